@@ -1,0 +1,128 @@
+//! One transaction, as data.
+//!
+//! A decision returns [`Changes`]; the store performs all of them or none. Because it is data, the
+//! store may put many callers' changes into one transaction and one flush. Each write states what it
+//! expects to find; if it finds something else, the whole `Changes` fails and its neighbours do not.
+
+use crate::case::{CaseResolution, NewCase};
+use crate::effect::{EffectId, NewEffect, Verdict};
+use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
+use crate::outcome::Exchange;
+use crate::time::Timestamp;
+
+/// Everything that is to be written together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes {
+    writes: Vec<Write>,
+}
+
+impl Changes {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub fn with(mut self, write: Write) -> Self {
+        self.writes.push(write);
+        self
+    }
+
+    pub fn push(&mut self, write: Write) {
+        self.writes.push(write);
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.writes.extend(other.writes);
+    }
+
+    #[must_use]
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+impl From<Write> for Changes {
+    fn from(write: Write) -> Self {
+        Self {
+            writes: vec![write],
+        }
+    }
+}
+
+/// One write, with what it expects to find.
+///
+/// The store performs the kinds in the order in which they stand here, whatever their order in the
+/// `Changes`: the ledger first, then the outbox, then what explains it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// A first request under a key. Expects the key to be new or expired.
+    LedgerAccept(NewLedgerEntry),
+    /// The end of a request. Expects the entry to be absent, or to have the same digest and not to
+    /// have succeeded before.
+    LedgerSettle(LedgerSettlement),
+    /// An operator's requeue opens a failed entry again. Expects it to be failed.
+    LedgerReopen {
+        key: LedgerKey,
+        now: Timestamp,
+    },
+    /// A replay was answered. Expects nothing.
+    LedgerSeen {
+        key: LedgerKey,
+        now: Timestamp,
+    },
+    /// A new effect. Expects its key to be free.
+    Enqueue(NewEffect),
+    /// The end of an attempt. Expects the lease to be held.
+    Settle(Settle),
+    /// The end of an effect's lease without an attempt. Expects the lease to be held.
+    Release(Lease, Timestamp),
+    /// An operator's wish to try again. Expects the effect to be aborted.
+    Requeue {
+        id: EffectId,
+        now: Timestamp,
+    },
+    /// The record of one try.
+    Attempt(Attempt),
+    OpenCase(NewCase),
+    /// Expects nothing: the case may have been closed by somebody else.
+    ResolveCase(CaseResolution),
+}
+
+/// The proof that an effect is ours to write about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    pub id: EffectId,
+    pub fence: i64,
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settle {
+    pub lease: Lease,
+    pub verdict: Verdict,
+    pub now: Timestamp,
+    /// When the row may be pruned, if this settles it.
+    pub expires_at: Timestamp,
+}
+
+/// The record of one try: what was sent, when, what came back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub effect: EffectId,
+    /// Counted from 1 over the effect's whole life.
+    pub number: u32,
+    pub worker: String,
+    pub started_at: Timestamp,
+    pub finished_at: Timestamp,
+    /// `done`, `refused`, `busy`, `lost`, `lapsed`, …
+    pub outcome: &'static str,
+    pub code: Option<String>,
+    pub message: Option<String>,
+    pub exchange: Option<Exchange>,
+}

@@ -1,0 +1,24 @@
+//! What Tashika decides.
+//!
+//! Pure data and pure functions: state machines, decisions, and [`Changes`], the description of one
+//! transaction. Called by `engine` (which reads, decides here, and commits) and read by `store` and
+//! `providers` for their types. It guarantees that the same input gives the same answer: there is no
+//! clock, no randomness, no I/O and no async in this crate. It does not know how anything is stored
+//! or sent.
+
+pub mod case;
+pub mod changes;
+pub mod decimal;
+pub mod digest;
+pub mod effect;
+pub mod lane;
+pub mod ledger;
+pub mod order;
+pub mod outcome;
+pub mod time;
+
+pub use changes::{Changes, Write};
+pub use effect::{Effect, EffectId, NewEffect, Status};
+pub use lane::{Lane, LanePolicy};
+pub use outcome::Outcome;
+pub use time::Timestamp;
