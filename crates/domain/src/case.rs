@@ -62,8 +62,6 @@ impl CaseStatus {
 
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Open, Self::Resolved]
-            .into_iter()
-            .find(|status| status.as_str() == text)
+        [Self::Open, Self::Resolved].into_iter().find(|status| status.as_str() == text)
     }
 }

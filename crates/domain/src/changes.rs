@@ -49,9 +49,7 @@ impl Changes {
 
 impl From<Write> for Changes {
     fn from(write: Write) -> Self {
-        Self {
-            writes: vec![write],
-        }
+        Self { writes: vec![write] }
     }
 }
 
@@ -66,27 +64,18 @@ pub enum Write {
     /// The end of a request. Expects the entry to be absent, or to have the same digest and not to
     /// have succeeded before.
     LedgerSettle(LedgerSettlement),
-    /// An operator's requeue opens a failed entry again. Expects it to be failed.
-    LedgerReopen {
-        key: LedgerKey,
-        now: Timestamp,
-    },
+    /// A requeue opens a failed entry again. Expects nothing: there may be no entry.
+    LedgerReopen(LedgerTouch),
     /// A replay was answered. Expects nothing.
-    LedgerSeen {
-        key: LedgerKey,
-        now: Timestamp,
-    },
+    LedgerSeen(LedgerTouch),
     /// A new effect. Expects its key to be free.
     Enqueue(NewEffect),
     /// The end of an attempt. Expects the lease to be held.
     Settle(Settle),
     /// The end of an effect's lease without an attempt. Expects the lease to be held.
-    Release(Lease, Timestamp),
-    /// An operator's wish to try again. Expects the effect to be aborted.
-    Requeue {
-        id: EffectId,
-        now: Timestamp,
-    },
+    Release(Release),
+    /// A person's wish to try again. Expects the effect to be aborted.
+    Requeue(Requeue),
     /// The record of one try.
     Attempt(Attempt),
     OpenCase(NewCase),
@@ -94,11 +83,25 @@ pub enum Write {
     ResolveCase(CaseResolution),
 }
 
+/// An entry, and when something happened to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LedgerTouch {
+    pub key: LedgerKey,
+    pub now: Timestamp,
+}
+
 /// The proof that an effect is ours to write about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub id: EffectId,
     pub fence: i64,
+}
+
+/// The end of a lease without an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    pub lease: Lease,
+    pub now: Timestamp,
 }
 
 /// The end of an attempt.
@@ -111,12 +114,19 @@ pub struct Settle {
     pub expires_at: Timestamp,
 }
 
+/// A person's wish to try an effect again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requeue {
+    pub id: EffectId,
+    /// The person knows that no earlier attempt took effect.
+    pub without_doubt: bool,
+    pub now: Timestamp,
+}
+
 /// The record of one try: what was sent, when, what came back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    pub effect: EffectId,
-    /// Counted from 1 over the effect's whole life.
-    pub number: u32,
+    pub lease: Lease,
     pub worker: String,
     pub started_at: Timestamp,
     pub finished_at: Timestamp,

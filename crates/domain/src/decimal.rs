@@ -19,10 +19,7 @@ const MAX_SCALE: u32 = 15;
 const MAX_MAGNITUDE: f64 = 1e15;
 
 impl Decimal {
-    pub const ZERO: Self = Self {
-        digits: 0,
-        scale: 0,
-    };
+    pub const ZERO: Self = Self { digits: 0, scale: 0 };
 
     /// The decimal that `number` is written as; `None` if it is out of all reason.
     #[must_use]
@@ -32,9 +29,7 @@ impl Decimal {
         }
         let text = number.to_string();
         let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-        let scale = u32::try_from(fraction.len())
-            .ok()
-            .filter(|scale| *scale <= MAX_SCALE)?;
+        let scale = u32::try_from(fraction.len()).ok().filter(|scale| *scale <= MAX_SCALE)?;
         let digits = format!("{whole}{fraction}").parse().ok()?;
         Some(Self { digits, scale })
     }
@@ -42,10 +37,7 @@ impl Decimal {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let scale = self.scale.max(other.scale);
-        Self {
-            digits: self.digits_at(scale) + other.digits_at(scale),
-            scale,
-        }
+        Self { digits: self.digits_at(scale) + other.digits_at(scale), scale }
     }
 
     #[must_use]
@@ -70,18 +62,11 @@ impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.digits < 0 { "-" } else { "" };
         let unit = 10_u128.pow(self.scale);
-        let (whole, rest) = (
-            self.digits.unsigned_abs() / unit,
-            self.digits.unsigned_abs() % unit,
-        );
+        let (whole, rest) = (self.digits.unsigned_abs() / unit, self.digits.unsigned_abs() % unit);
         if self.scale == 0 {
             write!(f, "{sign}{whole}")
         } else {
-            write!(
-                f,
-                "{sign}{whole}.{rest:0width$}",
-                width = self.scale as usize
-            )
+            write!(f, "{sign}{whole}.{rest:0width$}", width = self.scale as usize)
         }
     }
 }

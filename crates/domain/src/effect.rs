@@ -43,13 +43,8 @@ pub enum Status {
 }
 
 impl Status {
-    pub const ALL: [Self; 5] = [
-        Self::Pending,
-        Self::Sending,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Aborted,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Pending, Self::Sending, Self::Succeeded, Self::Failed, Self::Aborted];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -164,11 +159,10 @@ pub struct Effect {
     pub payload: String,
     /// Failures so far.
     pub attempts: u32,
-    /// Tries so far, also those that ended well or were asked questions: numbers the attempts.
-    pub tries: u32,
     /// An earlier attempt may have taken effect without our knowing.
     pub in_doubt: bool,
-    /// Proves the lease: every write about the effect must carry it.
+    /// Proves the lease: every write about the effect must carry it. Grows with every claim, so it
+    /// also numbers the attempts.
     pub fence: i64,
     pub created_at: Timestamp,
     pub run_at: Timestamp,
@@ -216,10 +210,7 @@ pub fn settle<T>(
 ) -> Verdict {
     match outcome {
         Outcome::Done(_) => Verdict::Succeeded,
-        Outcome::Refused(reason) => Verdict::Aborted {
-            reason: reason.clone(),
-            in_doubt: false,
-        },
+        Outcome::Refused(reason) => Verdict::Aborted { reason: reason.clone(), in_doubt: false },
         Outcome::Busy { reason, retry_in } => {
             retry_or_give_up(effect, reason, *retry_in, effect.in_doubt, policy, now)
         }
@@ -240,11 +231,7 @@ fn retry_or_give_up(
     if failures >= policy.max_attempts {
         return Verdict::Aborted { reason, in_doubt };
     }
-    Verdict::Retry {
-        run_at: now.plus(policy.wait_after(failures, retry_in)),
-        reason,
-        in_doubt,
-    }
+    Verdict::Retry { run_at: now.plus(policy.wait_after(failures, retry_in)), reason, in_doubt }
 }
 
 /// Code of an attempt whose worker disappeared.
@@ -263,21 +250,11 @@ pub const NO_HANDLER: &str = "NO_HANDLER";
 /// backoff: the lease was the wait.
 #[must_use]
 pub fn lapse(attempts: u32, policy: &LanePolicy, now: Timestamp) -> Verdict {
-    let reason = Reason::new(
-        LEASE_EXPIRED,
-        "the worker that held the lease gave no sign of life",
-    );
+    let reason = Reason::new(LEASE_EXPIRED, "the worker that held the lease gave no sign of life");
     if attempts + 1 >= policy.max_attempts {
-        Verdict::Aborted {
-            reason,
-            in_doubt: true,
-        }
+        Verdict::Aborted { reason, in_doubt: true }
     } else {
-        Verdict::Retry {
-            run_at: now,
-            reason,
-            in_doubt: true,
-        }
+        Verdict::Retry { run_at: now, reason, in_doubt: true }
     }
 }
 
@@ -296,7 +273,6 @@ mod tests {
             digest: None,
             payload: "{}".into(),
             attempts,
-            tries: attempts,
             in_doubt,
             fence: 1,
             created_at: NOW,
@@ -306,10 +282,7 @@ mod tests {
     }
 
     fn busy() -> Outcome<()> {
-        Outcome::Busy {
-            reason: Reason::new("BROKER_5XX", "500"),
-            retry_in: None,
-        }
+        Outcome::Busy { reason: Reason::new("BROKER_5XX", "500"), retry_in: None }
     }
 
     #[test]
@@ -324,10 +297,7 @@ mod tests {
         }
         let document = include_str!("../../../docs/states/effect.md");
         let documented: Vec<&str> = document.lines().filter(|l| l.contains("-->")).collect();
-        assert_eq!(
-            lines, documented,
-            "docs/states/effect.md and the machine differ"
-        );
+        assert_eq!(lines, documented, "docs/states/effect.md and the machine differ");
     }
 
     #[test]
@@ -335,29 +305,16 @@ mod tests {
         let policy = LanePolicy::default();
         for attempts in 0..5 {
             let verdict = settle(&effect(attempts, false), &busy(), &policy, NOW);
-            assert_eq!(
-                verdict.status(),
-                Status::Failed,
-                "after {attempts} failures"
-            );
+            assert_eq!(verdict.status(), Status::Failed, "after {attempts} failures");
         }
-        assert_eq!(
-            settle(&effect(5, false), &busy(), &policy, NOW).status(),
-            Status::Aborted
-        );
+        assert_eq!(settle(&effect(5, false), &busy(), &policy, NOW).status(), Status::Aborted);
     }
 
     #[test]
     fn a_refusal_is_never_repeated() {
         let refused: Outcome<()> = Outcome::Refused(Reason::new("BROKER_BAD_REQUEST", "400"));
         let verdict = settle(&effect(0, false), &refused, &LanePolicy::default(), NOW);
-        assert!(matches!(
-            verdict,
-            Verdict::Aborted {
-                in_doubt: false,
-                ..
-            }
-        ));
+        assert!(matches!(verdict, Verdict::Aborted { in_doubt: false, .. }));
     }
 
     #[test]
@@ -367,10 +324,7 @@ mod tests {
         let verdict = settle(&effect(0, false), &lost, &policy, NOW);
         assert!(matches!(verdict, Verdict::Retry { in_doubt: true, .. }));
         let verdict = settle(&effect(1, true), &busy(), &policy, NOW);
-        assert!(
-            matches!(verdict, Verdict::Retry { in_doubt: true, .. }),
-            "busy answers nothing"
-        );
+        assert!(matches!(verdict, Verdict::Retry { in_doubt: true, .. }), "busy answers nothing");
         let verdict = settle(&effect(5, true), &busy(), &policy, NOW);
         assert!(matches!(verdict, Verdict::Aborted { in_doubt: true, .. }));
         let verdict = settle(&effect(5, true), &Outcome::Done(()), &policy, NOW);
@@ -381,11 +335,7 @@ mod tests {
     fn a_lapsed_lease_is_a_failure_that_leaves_doubt_and_waits_no_longer() {
         let policy = LanePolicy::default();
         match lapse(0, &policy, NOW) {
-            Verdict::Retry {
-                run_at,
-                in_doubt: true,
-                reason,
-            } => {
+            Verdict::Retry { run_at, in_doubt: true, reason } => {
                 assert_eq!(run_at, NOW);
                 assert_eq!(reason.code, LEASE_EXPIRED);
             }

@@ -125,9 +125,7 @@ mod tests {
     #[test]
     fn backoff_follows_the_table_and_repeats_its_last_step() {
         let policy = LanePolicy::default();
-        let waits: Vec<u64> = (1..=8)
-            .map(|n| policy.wait_after(n, None).as_secs())
-            .collect();
+        let waits: Vec<u64> = (1..=8).map(|n| policy.wait_after(n, None).as_secs()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 160, 160]);
     }
 
@@ -141,10 +139,7 @@ mod tests {
 
     #[test]
     fn an_empty_table_means_no_wait() {
-        let policy = LanePolicy {
-            backoff: vec![],
-            ..LanePolicy::default()
-        };
+        let policy = LanePolicy { backoff: vec![], ..LanePolicy::default() };
         assert_eq!(policy.wait_after(1, None), Duration::ZERO);
     }
 
@@ -153,10 +148,7 @@ mod tests {
         for lane in Lane::OWN {
             assert_eq!(Lane::parse(lane.as_str()), Some(lane));
         }
-        assert_eq!(
-            Lane::parse("invoices_2").map(|l| l.to_string()).as_deref(),
-            Some("invoices_2")
-        );
+        assert_eq!(Lane::parse("invoices_2").map(|l| l.to_string()).as_deref(), Some("invoices_2"));
         for bad in ["", "Orders", "9lives", "a b", "a-b", &"x".repeat(33)] {
             assert_eq!(Lane::parse(bad), None, "{bad:?}");
         }

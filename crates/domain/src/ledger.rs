@@ -42,10 +42,7 @@ pub struct LedgerKey {
 
 impl LedgerKey {
     pub fn new(scope: impl Into<String>, key: impl Into<String>) -> Self {
-        Self {
-            scope: scope.into(),
-            key: key.into(),
-        }
+        Self { scope: scope.into(), key: key.into() }
     }
 }
 
@@ -174,24 +171,15 @@ mod tests {
     fn recall_tells_fresh_replay_and_conflict_apart() {
         let known = entry(LedgerStatus::Succeeded, 1);
         assert_eq!(recall(None, "sha256:a", NOW), Recall::Fresh);
-        assert_eq!(
-            recall(Some(&known), "sha256:a", NOW),
-            Recall::Replay(&known)
-        );
+        assert_eq!(recall(Some(&known), "sha256:a", NOW), Recall::Replay(&known));
         assert_eq!(recall(Some(&known), "sha256:b", NOW), Recall::Conflict);
-        assert_eq!(
-            recall(Some(&entry(LedgerStatus::Failed, 0)), "sha256:b", NOW),
-            Recall::Fresh
-        );
+        assert_eq!(recall(Some(&entry(LedgerStatus::Failed, 0)), "sha256:b", NOW), Recall::Fresh);
     }
 
     #[test]
     fn what_is_not_settled_never_expires() {
         let waiting = entry(LedgerStatus::Accepted, -1);
-        assert_eq!(
-            recall(Some(&waiting), "sha256:a", NOW),
-            Recall::Replay(&waiting)
-        );
+        assert_eq!(recall(Some(&waiting), "sha256:a", NOW), Recall::Replay(&waiting));
         assert_eq!(recall(Some(&waiting), "sha256:b", NOW), Recall::Conflict);
     }
 
@@ -203,9 +191,6 @@ mod tests {
         assert_eq!(of(LedgerStatus::Failed), Clearance::Send);
         assert_eq!(of(LedgerStatus::Succeeded), Clearance::AlreadySucceeded);
         let known = entry(LedgerStatus::Succeeded, 1);
-        assert_eq!(
-            before_sending(Some(&known), "sha256:b"),
-            Clearance::Conflict
-        );
+        assert_eq!(before_sending(Some(&known), "sha256:b"), Clearance::Conflict);
     }
 }

@@ -116,11 +116,7 @@ pub enum Step {
 
 #[must_use]
 pub const fn next_step(in_doubt: bool, broker_takes_keys: bool) -> Step {
-    if in_doubt && !broker_takes_keys {
-        Step::AskFirst
-    } else {
-        Step::Send
-    }
+    if in_doubt && !broker_takes_keys { Step::AskFirst } else { Step::Send }
 }
 
 /// How an order's attempt ended, with what is needed to write the answer.
@@ -238,7 +234,6 @@ mod tests {
             digest: Some("sha256:d".into()),
             payload: String::new(),
             attempts: 5,
-            tries: 5,
             in_doubt: false,
             fence: 1,
             created_at: NOW,
@@ -276,30 +271,16 @@ mod tests {
     }
 
     fn aborted(code: &str, in_doubt: bool) -> Verdict {
-        Verdict::Aborted {
-            reason: Reason::new(code, ""),
-            in_doubt,
-        }
+        Verdict::Aborted { reason: Reason::new(code, ""), in_doubt }
     }
 
     #[test]
     fn every_ending_writes_what_it_must() {
-        let execution = Execution {
-            order_ref: "r".into(),
-            fills: vec![],
-            cost: 0.0,
-            warnings: vec![],
-        };
+        let execution =
+            Execution { order_ref: "r".into(), fills: vec![], cost: 0.0, warnings: vec![] };
         let done = Verdict::Succeeded;
-        let retry = Verdict::Retry {
-            run_at: NOW,
-            reason: Reason::new("X", ""),
-            in_doubt: true,
-        };
-        assert_eq!(
-            written(&done, Some(&execution), true),
-            ["ledger succeeded 200"]
-        );
+        let retry = Verdict::Retry { run_at: NOW, reason: Reason::new("X", ""), in_doubt: true };
+        assert_eq!(written(&done, Some(&execution), true), ["ledger succeeded 200"]);
         assert!(written(&done, None, true).is_empty());
         assert!(written(&retry, None, true).is_empty());
         for (code, status) in [
@@ -313,11 +294,7 @@ mod tests {
             ("HANDLER_PANICKED", 500),
         ] {
             let expected = [format!("ledger failed {status}")];
-            assert_eq!(
-                written(&aborted(code, false), None, true),
-                expected,
-                "{code}"
-            );
+            assert_eq!(written(&aborted(code, false), None, true), expected, "{code}");
         }
         assert_eq!(
             written(&aborted("BROKER_TIMEOUT", true), None, true),

@@ -16,10 +16,7 @@ pub enum Outcome<T> {
     /// It did not happen and will not: the other side looked at it and said no.
     Refused(Reason),
     /// It did not happen, but may later: overload, refusal to connect, a limit.
-    Busy {
-        reason: Reason,
-        retry_in: Option<Duration>,
-    },
+    Busy { reason: Reason, retry_in: Option<Duration> },
     /// Nobody knows whether it happened: the request may have left, no answer came back.
     Lost(Reason),
 }
@@ -52,10 +49,7 @@ impl Reason {
             Some((end, _)) => message[..end].to_owned(),
             None => message,
         };
-        Self {
-            code: code.into(),
-            message,
-        }
+        Self { code: code.into(), message }
     }
 }
 

@@ -99,12 +99,7 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates_instead_of_wrapping() {
-        assert_eq!(
-            Timestamp::from_micros(i64::MAX)
-                .plus(Duration::MAX)
-                .as_micros(),
-            i64::MAX
-        );
+        assert_eq!(Timestamp::from_micros(i64::MAX).plus(Duration::MAX).as_micros(), i64::MAX);
         let (early, late) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
         assert_eq!(late.since(early), Duration::from_micros(4));
         assert_eq!(early.since(late), Duration::ZERO);

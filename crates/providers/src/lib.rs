@@ -1,0 +1,12 @@
+//! How Tashika speaks to strangers.
+//!
+//! Everything that leaves the process for somebody else's API goes through this crate, and every
+//! reply comes back as an [`Outcome`](tashika_domain::Outcome): done, refused, busy or lost. Called
+//! by `engine`; knows nothing of the store, so no call to a stranger can happen inside a
+//! transaction. It guarantees that one call is one attempt: nothing in here repeats an effect, and
+//! a reply that leaves room for doubt is never reported as a failure. It does not decide what a
+//! lost answer leads to; that is `domain`.
+
+pub mod broker;
+pub mod http;
+pub mod signature;

@@ -1,0 +1,192 @@
+//! What Tashika remembers.
+//!
+//! One [`Store`] over two databases. [`Store::commit`] is the write verb: a `Changes` in one
+//! transaction, or nothing; beside it claim, renew and reads. Called by `engine` only. Guarantees:
+//! nothing is acknowledged before it is durable, every write about an effect is fenced, and callers
+//! that commit at the same moment share one flush without sharing their failures. It takes no
+//! decisions, and it never talks to anybody but its database: the transaction does not leave this
+//! crate.
+
+mod attempt;
+mod case;
+mod claim;
+mod effects;
+mod enqueue;
+mod error;
+mod gate;
+mod ledger;
+mod migrate;
+mod outbox;
+mod postgres;
+mod row;
+mod sqlite;
+mod step;
+mod upkeep;
+mod wakeups;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tashika_domain::{Changes, Write};
+
+pub use attempt::AttemptRecord;
+pub use claim::{Claim, Lapsed};
+pub use effects::{EffectCount, EffectFilter, EffectRow};
+pub use enqueue::enqueue_in;
+pub use error::{CommitError, Key, StoreError, Written};
+pub use gate::{Gate, Moment};
+pub use migrate::{Applied, KNOWN_VERSION};
+pub use upkeep::WorkerRow;
+pub use wakeups::Wakeups;
+
+use row::{Param, Row};
+use wakeups::Work;
+
+/// Which of the two databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+impl Dialect {
+    /// Reads the kind of database off a URL.
+    pub fn of(url: &str) -> Result<Self, StoreError> {
+        if url.starts_with("sqlite:") {
+            Ok(Self::Sqlite)
+        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            Ok(Self::Postgres)
+        } else {
+            Err(StoreError::BadUrl(
+                "must start with sqlite: or postgres://, e.g. sqlite:tashika.db".into(),
+            ))
+        }
+    }
+}
+
+/// The memory of a Tashika process. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    backend: Backend,
+    wakeups: Arc<Wakeups>,
+}
+
+#[derive(Clone)]
+enum Backend {
+    Sqlite(Arc<sqlite::Sqlite>),
+    Postgres(Arc<postgres::Postgres>),
+}
+
+impl Store {
+    /// Opens a database and brings its schema up to date.
+    ///
+    /// `connections` is the size of the pool for PostgreSQL.
+    pub async fn open(url: &str, connections: usize) -> Result<Self, StoreError> {
+        let wakeups = Arc::new(Wakeups::default());
+        let backend = match Dialect::of(url)? {
+            Dialect::Sqlite => {
+                let path = sqlite::path(url)?;
+                let writer = migrate::open_sqlite(&path)?;
+                migrate::sqlite(&writer)?;
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::start(&path, writer)?))
+            }
+            Dialect::Postgres => {
+                let connector = postgres::Connector::new(url)?;
+                migrate::postgres(&connector).await?;
+                let postgres = postgres::Postgres::start(&connector, connections, &wakeups)?;
+                Backend::Postgres(Arc::new(postgres))
+            }
+        };
+        Ok(Self { backend, wakeups })
+    }
+
+    /// Opens a SQLite file for a simulation: no threads, and a gate around every write.
+    pub fn open_simulated(path: &Path, gate: Arc<dyn Gate>) -> Result<Self, StoreError> {
+        let db = migrate::open_sqlite(path)?;
+        // A simulated crash ends the process, not the power: what SQLite has written is there.
+        db.pragma_update(None, "synchronous", "off")?;
+        migrate::sqlite(&db)?;
+        let backend = Backend::Sqlite(Arc::new(sqlite::Sqlite::inline(db, gate)));
+        Ok(Self { backend, wakeups: Arc::default() })
+    }
+
+    /// Brings a database's schema up to date; returns what was done.
+    pub async fn migrate(url: &str) -> Result<Applied, StoreError> {
+        match Dialect::of(url)? {
+            Dialect::Sqlite => migrate::sqlite(&migrate::open_sqlite(&sqlite::path(url)?)?),
+            Dialect::Postgres => migrate::postgres(&postgres::Connector::new(url)?).await,
+        }
+    }
+
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        match self.backend {
+            Backend::Sqlite(_) => Dialect::Sqlite,
+            Backend::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Where a dispatcher waits for work.
+    #[must_use]
+    pub fn wakeups(&self) -> Arc<Wakeups> {
+        Arc::clone(&self.wakeups)
+    }
+
+    /// Writes all of the changes or none, and returns when they are durable.
+    pub async fn commit(&self, changes: Changes) -> Result<(), CommitError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        match &self.backend {
+            // The flusher knows what it committed and tells by itself.
+            Backend::Postgres(postgres) => postgres.commit(changes).await,
+            Backend::Sqlite(sqlite) => {
+                let work = Work::of(std::iter::once(&changes));
+                sqlite.commit(changes).await?;
+                work.mark(&self.wakeups);
+                Ok(())
+            }
+        }
+    }
+
+    async fn query<T: Send + 'static>(
+        &self,
+        sql: String,
+        params: Vec<Param>,
+        parse: impl Fn(&dyn Row) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<Vec<T>, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.query(sql, params, parse).await,
+            Backend::Postgres(postgres) => postgres.query(&sql, &params, parse).await,
+        }
+    }
+
+    async fn execute(&self, sql: String, params: Vec<Param>) -> Result<u64, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => {
+                let count = sqlite.upkeep(move |db| {
+                    db.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(&params))
+                });
+                Ok(count.await? as u64)
+            }
+            Backend::Postgres(postgres) => postgres.execute(&sql, &params).await,
+        }
+    }
+}
+
+/// The order in which the kinds of writes are performed: the ledger first.
+pub(crate) fn rank(write: &Write) -> u8 {
+    match write {
+        Write::LedgerAccept(_) => 0,
+        Write::LedgerSettle(_) => 1,
+        Write::LedgerReopen(_) => 2,
+        Write::LedgerSeen(_) => 3,
+        Write::Enqueue(_) => 4,
+        Write::Settle(_) => 5,
+        Write::Release(_) => 6,
+        Write::Requeue(_) => 7,
+        Write::Attempt(_) => 8,
+        Write::OpenCase(_) => 9,
+        Write::ResolveCase(_) => 10,
+    }
+}

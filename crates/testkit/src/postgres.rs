@@ -10,7 +10,7 @@
 //! tasks to go on meanwhile wraps the call in `tokio::task::block_in_place`. A failure panics: in a test that is the report.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
@@ -151,10 +151,11 @@ impl Cluster {
     }
 
     fn try_start() -> anyhow::Result<Self> {
-        // The script is part of the test binary, so that it is found wherever the test is run from.
         let mut script = Command::new("sh")
-            .arg("-c")
-            .arg(include_str!("../../../scripts/throwaway-postgres"))
+            .arg(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../scripts/throwaway-postgres"
+            ))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Inherited, it would keep the output of the test open for longer than the test runs.

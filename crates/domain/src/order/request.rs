@@ -82,10 +82,7 @@ impl OrderRequest {
                 problem: "the body must be a JSON object".into(),
             }]);
         };
-        let mut check = Check {
-            map,
-            violations: Vec::new(),
-        };
+        let mut check = Check { map, violations: Vec::new() };
         check.no_other_fields();
         let request = Self {
             order_id: check.text("order_id", 1..=64, false),
@@ -96,33 +93,21 @@ impl OrderRequest {
             time_in_force: check.time_in_force(),
             trace_id: check.text("trace_id", 0..=128, false),
             requested_at: check.requested_at(),
-            idempotency_key: check
-                .text("idempotency_key", KEY_LENGTH, true)
-                .unwrap_or_default(),
+            idempotency_key: check.text("idempotency_key", KEY_LENGTH, true).unwrap_or_default(),
         };
         check.tags();
         check.risk_constraints();
-        if check.violations.is_empty() {
-            Ok(request)
-        } else {
-            Err(check.violations)
-        }
+        if check.violations.is_empty() { Ok(request) } else { Err(check.violations) }
     }
 
     /// Reads an order back that was checked when it was accepted.
     pub fn from_stored(payload: &str) -> Result<Self, String> {
         let body: Value = serde_json::from_str(payload).map_err(|e| e.to_string())?;
         // The venue's rules may have changed since; what was accepted stays accepted.
-        let anything = OrderRules {
-            instruments: None,
-            min_lot: 0.0,
-            lot_step: 0.0,
-        };
+        let anything = OrderRules { instruments: None, min_lot: 0.0, lot_step: 0.0 };
         Self::parse(&body, &anything).map_err(|violations| {
-            let texts: Vec<String> = violations
-                .iter()
-                .map(|v| format!("{}: {}", v.field, v.problem))
-                .collect();
+            let texts: Vec<String> =
+                violations.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect();
             texts.join("; ")
         })
     }
@@ -141,23 +126,13 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn wrong(&mut self, field: &str, problem: impl Into<String>) {
-        self.violations.push(Violation {
-            field: field.into(),
-            problem: problem.into(),
-        });
+        self.violations.push(Violation { field: field.into(), problem: problem.into() });
     }
 
     fn no_other_fields(&mut self) {
-        for key in self
-            .map
-            .keys()
-            .filter(|key| !FIELDS.contains(&key.as_str()))
-        {
+        for key in self.map.keys().filter(|key| !FIELDS.contains(&key.as_str())) {
             let shown: String = key.chars().take(64).collect();
-            self.violations.push(Violation {
-                field: shown,
-                problem: "unknown field".into(),
-            });
+            self.violations.push(Violation { field: shown, problem: "unknown field".into() });
         }
     }
 
@@ -245,10 +220,7 @@ impl Check<'_> {
                 match price {
                     None => self.wrong("price", "must be a number or null"),
                     Some(price) if price <= 0.0 => {
-                        self.wrong(
-                            "price",
-                            "must be greater than 0, or null for a market order",
-                        );
+                        self.wrong("price", "must be greater than 0, or null for a market order");
                     }
                     Some(price) if Decimal::from_f64(price).is_none() => {
                         self.wrong("price", "is out of range");
@@ -398,10 +370,7 @@ mod tests {
     fn digest_ignores_trace_and_key_but_nothing_else() {
         let digest = request_digest(&valid());
         assert_eq!(digest, request_digest(&with("trace_id", json!("other"))));
-        assert_eq!(
-            digest,
-            request_digest(&with("idempotency_key", json!("key-0002")))
-        );
+        assert_eq!(digest, request_digest(&with("idempotency_key", json!("key-0002"))));
         assert_ne!(digest, request_digest(&with("qty", json!(0.4))));
         assert_ne!(digest, request_digest(&with("order_id", json!("o-1"))));
     }

@@ -117,10 +117,7 @@ impl ExecResult {
             executed_qty: 0.0,
             cost: 0.0,
             slippage: None,
-            broker: BrokerRef {
-                name: at.broker.to_owned(),
-                order_ref: None,
-            },
+            broker: BrokerRef { name: at.broker.to_owned(), order_ref: None },
             latency_ms: at.latency,
             reason_code: reason_code.map(Into::into),
             warnings: Vec::new(),
@@ -170,11 +167,7 @@ mod tests {
             broker: "paper",
             accepted_at: ACCEPTED,
             now: NOW,
-            latency: Latency {
-                queue: 3,
-                broker_rtt: 4,
-                total: 7,
-            },
+            latency: Latency { queue: 3, broker_rtt: 4, total: 7 },
         }
     }
 
@@ -186,11 +179,7 @@ mod tests {
         if let Some(requested_at) = requested_at {
             body["requested_at"] = json!(requested_at);
         }
-        let rules = OrderRules {
-            instruments: None,
-            min_lot: 0.0,
-            lot_step: 0.0,
-        };
+        let rules = OrderRules { instruments: None, min_lot: 0.0, lot_step: 0.0 };
         OrderRequest::parse(&body, &rules).unwrap()
     }
 
@@ -198,16 +187,8 @@ mod tests {
         Execution {
             order_ref: "r-1".into(),
             fills: vec![
-                Fill {
-                    px: 150.0,
-                    qty: 0.1,
-                    ts: NOW,
-                },
-                Fill {
-                    px: 151.0,
-                    qty: 0.2,
-                    ts: NOW,
-                },
+                Fill { px: 150.0, qty: 0.1, ts: NOW },
+                Fill { px: 151.0, qty: 0.2, ts: NOW },
             ],
             cost: 0.5,
             warnings: vec![],
@@ -235,19 +216,13 @@ mod tests {
     fn requested_never_comes_after_completed() {
         let ahead = order(None, Some("2099-01-01T00:00:00Z"));
         assert_eq!(ExecResult::error(&ahead, None, &at()).requested_at, NOW);
-        assert_eq!(
-            ExecResult::error(&order(None, None), None, &at()).requested_at,
-            ACCEPTED
-        );
+        assert_eq!(ExecResult::error(&order(None, None), None, &at()).requested_at, ACCEPTED);
     }
 
     #[test]
     fn the_digest_ignores_what_varies_between_repeats() {
         let one = ExecResult::ok(&order(None, None), &execution(), &at());
-        let later = Circumstances {
-            latency: Latency::default(),
-            ..at()
-        };
+        let later = Circumstances { latency: Latency::default(), ..at() };
         let two = ExecResult::ok(&order(None, None), &execution(), &later);
         assert_eq!(one.digest(), two.digest());
         let error = ExecResult::error(&order(None, None), Some("BROKER_DOWN"), &at());

@@ -1,0 +1,518 @@
+//! A broker behind HTTP.
+//!
+//! Called through the [`Broker`] port. This is the wire protocol; a broker that speaks another one
+//! needs a small gateway, or an adapter of its own beside this one.
+//!
+//! # Requests
+//!
+//! | Operation | Request | Body |
+//! |---|---|---|
+//! | send | `POST {base}/orders` | the order as canonical JSON (keys sorted, no white space, NFC) |
+//! | status | `GET {base}/orders/{client_order_id}` | none |
+//! | cancel | `DELETE {base}/orders/{client_order_id}` | none |
+//! | heartbeat | `GET {base}/health` | none |
+//!
+//! The client order id is the order's idempotency key, percent-encoded in paths. Headers:
+//!
+//! | Header | On | Value |
+//! |---|---|---|
+//! | `Idempotency-Key` | send, if the profile says that the broker takes keys | the client order id |
+//! | `X-Client-Order-Id` | send | the client order id |
+//! | `traceparent` | send, where there is a trace | W3C trace context |
+//! | `X-Broker-Key` | all | names the secret |
+//! | `X-Broker-Timestamp` | all | Unix time in milliseconds |
+//! | `X-Broker-Nonce` | all | 32 hexadecimal digits, never repeated, not even by a retry |
+//! | `X-Broker-Signature` | all | hexadecimal HMAC-SHA256 over `method\|path\|query\|body\|ts\|nonce` |
+//!
+//! `path` is the path of the request line, base path included; `query` is empty; see
+//! [`signature`].
+//!
+//! # Replies
+//!
+//! A reply about an order is a JSON object, read by `report`: `status` (`executed`, `working`,
+//! `rejected`, `not_found`), `order_ref`, `fills: [{px, qty, ts}]`, `cost`, `warnings`, and
+//! `client_order_id`, which must be ours if it is given. What a status code means is the table in
+//! `mapping`.
+//!
+//! A client order id that cannot be written into a header unchanged (anything but printable ASCII)
+//! is refused before anything is sent: bending it could make two keys one.
+
+mod mapping;
+mod report;
+
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, CONTENT_TYPE};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use bytes::Bytes;
+use secrecy::SecretString;
+use serde_json::Value;
+use tashika_domain::order::{Execution, broker_code};
+use tashika_domain::outcome::{Exchange, Reason};
+use tashika_domain::{Outcome, Timestamp, digest};
+use url::Url;
+
+use super::{
+    ALREADY_PROCESSED, BoxFuture, Broker, Operation, Reply, SendOrder, Whereabouts, observed,
+};
+use crate::http::{Answer, Call, Client, ClientConfig, ClientError, Known, NotSent, Request};
+use crate::signature::{self, Nonces, Signed};
+use mapping::Meaning;
+
+/// How long a broker may take (`BROKER_TIMEOUT_MS`).
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(2500);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const CLIENT_ORDER_ID: HeaderName = HeaderName::from_static("x-client-order-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const KEY: HeaderName = HeaderName::from_static("x-broker-key");
+const TIMESTAMP: HeaderName = HeaderName::from_static("x-broker-timestamp");
+const NONCE: HeaderName = HeaderName::from_static("x-broker-nonce");
+const SIGNATURE: HeaderName = HeaderName::from_static("x-broker-signature");
+const REQUEST_ID: &str = "x-request-id";
+
+/// What an operator says about a broker. Has no `Debug`: an address may be mistyped with a password.
+pub struct Profile {
+    /// The adapter's name in results, metrics and traces.
+    pub name: String,
+    /// Where the protocol starts, e.g. `https://broker.example/v1`.
+    pub base_url: String,
+    /// Names the secret to the broker.
+    pub key_id: String,
+    pub secret: SecretString,
+    /// Whether the broker recognises a repeat under the same `Idempotency-Key`. If it does not, the
+    /// header is not sent and a lost answer must be asked about.
+    pub takes_keys: bool,
+    pub client: ClientConfig,
+}
+
+/// Why a profile cannot be used. Quotes nothing of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    #[error("the broker's base URL is not a URL")]
+    NotAUrl(#[source] url::ParseError),
+    #[error("the broker's base URL must begin with http:// or https:// and name a host")]
+    Scheme,
+    #[error(
+        "the broker's base URL must not contain a user name, a password, a query or a fragment"
+    )]
+    NotPlain,
+    #[error("the path of the broker's base URL must not contain `|`, which separates signed parts")]
+    Separator,
+    #[error("the broker's key id cannot be written into a header")]
+    KeyId,
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// A broker behind HTTP.
+pub struct HttpBroker {
+    name: String,
+    /// Without a slash at the end.
+    base: String,
+    key_id: HeaderValue,
+    secret: SecretString,
+    takes_keys: bool,
+    client: Client,
+    nonces: Nonces,
+}
+
+/// A request before it is signed.
+struct Ask<'a> {
+    method: Method,
+    /// Below the base.
+    path: &'a str,
+    headers: HeaderMap,
+    body: String,
+    now: Timestamp,
+}
+
+impl<'a> Ask<'a> {
+    fn bare(method: Method, path: &'a str, now: Timestamp) -> Self {
+        Self { method, path, headers: HeaderMap::new(), body: String::new(), now }
+    }
+}
+
+impl HttpBroker {
+    /// `nonces` belong to this broker and this process alone.
+    pub fn new(profile: Profile, nonces: Nonces) -> Result<Self, ProfileError> {
+        let url = Url::parse(&profile.base_url).map_err(ProfileError::NotAUrl)?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(ProfileError::Scheme);
+        }
+        let plain = url.username().is_empty() && url.password().is_none();
+        if !plain || url.query().is_some() || url.fragment().is_some() {
+            return Err(ProfileError::NotPlain);
+        }
+        if url.path().contains('|') {
+            return Err(ProfileError::Separator);
+        }
+        Ok(Self {
+            name: profile.name,
+            base: url.as_str().trim_end_matches('/').to_owned(),
+            key_id: header(&profile.key_id).ok_or(ProfileError::KeyId)?,
+            secret: profile.secret,
+            takes_keys: profile.takes_keys,
+            client: Client::new(&profile.client)?,
+            nonces,
+        })
+    }
+
+    /// Signs and makes one request.
+    async fn call(&self, ask: Ask<'_>) -> Call {
+        let url = match Url::parse(&format!("{}{}", self.base, ask.path)) {
+            Ok(url) => url,
+            Err(error) => return unsendable(&error.to_string()),
+        };
+        let nonce = self.nonces.draw();
+        let signed = Signed {
+            method: ask.method.as_str(),
+            path: url.path(),
+            query: url.query().unwrap_or_default(),
+            body: ask.body.as_bytes(),
+            timestamp_ms: ask.now.as_millis(),
+            nonce: &nonce,
+        };
+        let signature = signature::sign(&self.secret, &signed);
+        let mut headers = ask.headers;
+        headers.insert(ACCEPT, JSON);
+        headers.insert(KEY, self.key_id.clone());
+        headers.insert(TIMESTAMP, HeaderValue::from(ask.now.as_millis()));
+        for (name, value) in [(NONCE, &nonce), (SIGNATURE, &signature)] {
+            match HeaderValue::from_str(value) {
+                Ok(value) => headers.insert(name, value),
+                Err(error) => return unsendable(&error.to_string()),
+            };
+        }
+        let request = Request { method: ask.method, url, headers, body: Bytes::from(ask.body) };
+        self.client.call(request).await
+    }
+
+    async fn place(&self, send: SendOrder<'_>) -> Reply<Execution> {
+        const REQUEST: &str = "POST /orders";
+        let id = &send.order.idempotency_key;
+        let (Some(id_header), Ok(body)) = (header(id), serde_json::from_str::<Value>(send.body))
+        else {
+            return not_expressible(REQUEST, "the order cannot be written as a request");
+        };
+        let mut ask = Ask::bare(Method::POST, "/orders", send.now);
+        ask.body = digest::canonical(&body);
+        ask.headers.insert(CONTENT_TYPE, JSON);
+        if self.takes_keys {
+            ask.headers.insert(IDEMPOTENCY_KEY, id_header.clone());
+        }
+        ask.headers.insert(CLIENT_ORDER_ID, id_header);
+        // A trace that cannot be written is not worth an order.
+        if let Some(trace) = send.traceparent.and_then(header) {
+            ask.headers.insert(TRACEPARENT, trace);
+        }
+        let call = self.call(ask).await;
+        let mut reply = judged(REQUEST, &call, send.now, |answer| placed(answer, id));
+        if let Known::Answered(answer) = &call.known
+            && Meaning::of(answer.status) == Meaning::Conflict
+            && report::is_already_processed(&answer.body)
+        {
+            reply = self.executed_before(reply, answer, id, send.now).await;
+        }
+        if let Outcome::Done(execution) = &reply.outcome {
+            reply.exchange.reference = Some(execution.order_ref.clone());
+        }
+        reply
+    }
+
+    /// 409 "already processed" is a success; the execution is in the reply or must be fetched.
+    async fn executed_before(
+        &self,
+        mut reply: Reply<Execution>,
+        answer: &Answer,
+        id: &str,
+        now: Timestamp,
+    ) -> Reply<Execution> {
+        if let Some(execution) = report::enclosed_execution(&answer.body, id) {
+            reply.outcome = Outcome::Done(execution);
+            reply.exchange.reply.push_str(", already processed");
+            return reply;
+        }
+        let read = self.locate(id, now).await;
+        reply.rtt += read.rtt;
+        let told = format!(", already processed; asked: {}", read.exchange.reply);
+        reply.exchange.reply.push_str(&told);
+        let known_but_unread = |why: &str| Outcome::Lost(Reason::new(ALREADY_PROCESSED, why));
+        reply.outcome = match read.outcome {
+            Outcome::Done(Whereabouts::Executed(execution)) => Outcome::Done(execution),
+            Outcome::Done(Whereabouts::Rejected(reason)) => Outcome::Refused(reason),
+            Outcome::Done(Whereabouts::Working) => known_but_unread(
+                "the broker has the order from an earlier attempt and is not done with it",
+            ),
+            Outcome::Done(Whereabouts::NotFound) => known_but_unread(
+                "the broker says both that the order is processed and that there is none",
+            ),
+            Outcome::Refused(reason) | Outcome::Busy { reason, .. } | Outcome::Lost(reason) => {
+                known_but_unread(&format!(
+                    "the order was processed before, but not how: {}",
+                    reason.message
+                ))
+            }
+        };
+        reply
+    }
+
+    async fn locate(&self, id: &str, now: Timestamp) -> Reply<Whereabouts> {
+        const REQUEST: &str = "GET /orders/{client_order_id}";
+        let Some(path) = order_path(id) else {
+            // It cannot have been sent under this id either.
+            let mut reply = not_expressible(REQUEST, "the id cannot be written into a path");
+            reply.outcome = Outcome::Done(Whereabouts::NotFound);
+            return reply;
+        };
+        let call = self.call(Ask::bare(Method::GET, &path, now)).await;
+        let mut reply = judged(REQUEST, &call, now, |answer| located(answer, id));
+        match &reply.outcome {
+            Outcome::Done(Whereabouts::Executed(execution)) => {
+                reply.exchange.reference = Some(execution.order_ref.clone());
+            }
+            // The read was refused, not the order.
+            Outcome::Refused(reason) => reply.outcome = Outcome::Lost(reason.clone()),
+            _ => {}
+        }
+        reply
+    }
+
+    async fn withdraw(&self, id: &str, now: Timestamp) -> Reply<()> {
+        const REQUEST: &str = "DELETE /orders/{client_order_id}";
+        let Some(path) = order_path(id) else {
+            return not_expressible(REQUEST, "the id cannot be written into a path");
+        };
+        let call = self.call(Ask::bare(Method::DELETE, &path, now)).await;
+        judged(REQUEST, &call, now, withdrawn)
+    }
+
+    async fn ping(&self, now: Timestamp) -> Reply<()> {
+        let call = self.call(Ask::bare(Method::GET, "/health", now)).await;
+        judged("GET /health", &call, now, |answer| {
+            (Meaning::of(answer.status) == Meaning::Accepted).then_some(Outcome::Done(()))
+        })
+    }
+}
+
+impl Broker for HttpBroker {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn takes_keys(&self) -> bool {
+        self.takes_keys
+    }
+
+    fn send<'a>(&'a self, order: SendOrder<'a>) -> BoxFuture<'a, Reply<Execution>> {
+        Box::pin(observed(&self.name, Operation::Send, self.place(order)))
+    }
+
+    fn status<'a>(
+        &'a self,
+        client_order_id: &'a str,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Reply<Whereabouts>> {
+        let work = self.locate(client_order_id, now);
+        Box::pin(observed(&self.name, Operation::Status, work))
+    }
+
+    fn cancel<'a>(&'a self, client_order_id: &'a str, now: Timestamp) -> BoxFuture<'a, Reply<()>> {
+        let work = self.withdraw(client_order_id, now);
+        Box::pin(observed(&self.name, Operation::Cancel, work))
+    }
+
+    fn heartbeat(&self, now: Timestamp) -> BoxFuture<'_, Reply<()>> {
+        Box::pin(observed(&self.name, Operation::Heartbeat, self.ping(now)))
+    }
+}
+
+/// What a reply to `send` means, where its body matters.
+fn placed(answer: &Answer, id: &str) -> Option<Outcome<Execution>> {
+    if Meaning::of(answer.status) != Meaning::Accepted {
+        return None;
+    }
+    let status = answer.status.as_u16();
+    Some(match report::whereabouts(&answer.body, id) {
+        Some(Whereabouts::Executed(execution)) => Outcome::Done(execution),
+        Some(Whereabouts::Rejected(reason)) => Outcome::Refused(reason),
+        Some(Whereabouts::Working) => Outcome::Lost(Reason::new(
+            broker_code::TIMEOUT,
+            format!("the broker answered {status}: it has the order and is not done with it"),
+        )),
+        // It said yes, so the order is probably executed; without a report nobody can say how.
+        Some(Whereabouts::NotFound) | None => Outcome::Lost(Reason::new(
+            broker_code::UNKNOWN,
+            format!("the broker answered {status} without a readable report"),
+        )),
+    })
+}
+
+/// What a reply to `status` means, where its body matters.
+fn located(answer: &Answer, id: &str) -> Option<Outcome<Whereabouts>> {
+    let status = answer.status.as_u16();
+    match Meaning::of(answer.status) {
+        Meaning::Accepted => Some(match report::whereabouts(&answer.body, id) {
+            Some(whereabouts) => Outcome::Done(whereabouts),
+            None => Outcome::Lost(Reason::new(
+                broker_code::UNKNOWN,
+                format!("the broker answered {status} without a readable report"),
+            )),
+        }),
+        // "Not found" leads to sending again. A 404 of some router on the way must not do that, so
+        // the broker has to say it in words.
+        _ if status == 404 => Some(if report::is_not_found(&answer.body) {
+            Outcome::Done(Whereabouts::NotFound)
+        } else {
+            Outcome::Lost(Reason::new(
+                broker_code::UNKNOWN,
+                "404, but not the broker's ORDER_NOT_FOUND: it may come from something in between",
+            ))
+        }),
+        _ => None,
+    }
+}
+
+/// What a reply to `cancel` means, where its body matters.
+fn withdrawn(answer: &Answer) -> Option<Outcome<()>> {
+    match Meaning::of(answer.status) {
+        Meaning::Accepted => Some(Outcome::Done(())),
+        Meaning::Conflict if report::is_already_processed(&answer.body) => Some(Outcome::Refused(
+            Reason::new(ALREADY_PROCESSED, "too late: the order is executed"),
+        )),
+        _ => None,
+    }
+}
+
+/// From a call to a reply: `read` looks at answers first, the table decides about the rest.
+fn judged<T>(
+    request: &str,
+    call: &Call,
+    now: Timestamp,
+    read: impl FnOnce(&Answer) -> Option<Outcome<T>>,
+) -> Reply<T> {
+    let (outcome, said, reference) = match &call.known {
+        Known::Answered(answer) => (
+            read(answer).unwrap_or_else(|| mapping::outcome(answer, now)),
+            answer.status.as_u16().to_string(),
+            request_id(answer),
+        ),
+        Known::NotSent(why) => {
+            let reason = Reason::new(broker_code::UNREACHABLE, why.to_string());
+            let retry_in = None;
+            (Outcome::Busy { reason, retry_in }, format!("not sent: {why}"), None)
+        }
+        Known::NoAnswer(why) => {
+            let reason = Reason::new(broker_code::TIMEOUT, why.to_string());
+            (Outcome::Lost(reason), why.to_string(), None)
+        }
+    };
+    let exchange = Exchange {
+        request: request.to_owned(),
+        reply: said,
+        reference,
+        sent: !matches!(call.known, Known::NotSent(_)),
+    };
+    Reply { outcome, exchange, rtt: call.rtt }
+}
+
+/// Nothing was sent, because it could not even be written down. Repeating would not help.
+fn not_expressible<T>(request: &str, why: &str) -> Reply<T> {
+    Reply {
+        outcome: Outcome::Refused(Reason::new(broker_code::BAD_REQUEST, why)),
+        exchange: Exchange {
+            request: request.to_owned(),
+            reply: format!("not sent: {why}"),
+            reference: None,
+            sent: false,
+        },
+        rtt: Duration::ZERO,
+    }
+}
+
+fn unsendable(why: &str) -> Call {
+    Call { known: Known::NotSent(NotSent::Unsendable(why.to_owned())), rtt: Duration::ZERO }
+}
+
+/// The broker's name for the exchange, if it gave one that can be shown.
+fn request_id(answer: &Answer) -> Option<String> {
+    let id = answer.headers.get(REQUEST_ID)?.to_str().ok()?.trim();
+    (!id.is_empty() && id.len() <= 128).then(|| id.to_owned())
+}
+
+/// The text as a header value, if every recipient will read back exactly this text.
+fn header(text: &str) -> Option<HeaderValue> {
+    let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if !printable || text.is_empty() || text.starts_with(' ') || text.ends_with(' ') {
+        return None;
+    }
+    HeaderValue::from_str(text).ok()
+}
+
+/// `/orders/{id}`, everything but unreserved characters percent-encoded; `None` for ids under which
+/// no order can have been sent, and for the two that a URL would swallow.
+fn order_path(id: &str) -> Option<String> {
+    if header(id).is_none() || matches!(id, "." | "..") {
+        return None;
+    }
+    let segment: String = id
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    Some(format!("/orders/{segment}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_encoded_and_cannot_climb() {
+        for (id, expected) in [
+            ("key-0001", Some("/orders/key-0001")),
+            ("a/b|c%d e", Some("/orders/a%2Fb%7Cc%25d%20e")),
+            ("...", Some("/orders/...")),
+            ("", None),
+            (".", None),
+            ("..", None),
+            (" a", None),
+            ("a\nb", None),
+            ("鍵-鍵-鍵-鍵-鍵", None),
+        ] {
+            assert_eq!(order_path(id).as_deref(), expected, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn profiles_that_cannot_work_are_refused_without_quoting_them() {
+        for (base_url, key_id) in [
+            ("broker.example", "k"),
+            ("ftp://broker.example", "k"),
+            ("https://user:hunter2@broker.example", "k"),
+            ("https://broker.example/?a=1", "k"),
+            ("https://broker.example/#a", "k"),
+            ("https://broker.example/a|b", "k"),
+            ("https://broker.example", "k\n"),
+            ("https://broker.example", ""),
+        ] {
+            let profile = Profile {
+                name: "http".into(),
+                base_url: base_url.into(),
+                key_id: key_id.into(),
+                secret: SecretString::from("hunter2"),
+                takes_keys: true,
+                client: ClientConfig::with_timeout(DEFAULT_TIMEOUT),
+            };
+            let Err(error) = HttpBroker::new(profile, Nonces::new([0; 8])) else {
+                panic!("{base_url} was taken");
+            };
+            assert!(!format!("{error} {error:?}").contains("hunter2"));
+        }
+    }
+}

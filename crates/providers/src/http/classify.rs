@@ -1,0 +1,69 @@
+//! From a transport error to what it proves.
+//!
+//! The proof is *where* the error arose, not what it is called: a connection reset while connecting
+//! means that nothing was sent, the same reset after that means nothing at all.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use super::{Known, NoAnswer, NotSent};
+
+/// What a call that ended before the head of a reply proves.
+pub(super) fn failure(error: &reqwest::Error, connect_timeout: Duration) -> Known {
+    // `is_connect` holds exactly for errors of the connector and of the wait for a connection: name
+    // lookup, TCP, proxy tunnel, TLS handshake. hyper takes the request up only after these.
+    if error.is_connect() {
+        Known::NotSent(no_connection(error, connect_timeout))
+    } else if error.is_builder() {
+        Known::NotSent(NotSent::Unsendable(innermost(error)))
+    } else {
+        Known::NoAnswer(NoAnswer::Broken(innermost(error)))
+    }
+}
+
+fn no_connection(error: &reqwest::Error, connect_timeout: Duration) -> NotSent {
+    if error.is_timeout() {
+        return NotSent::ConnectTimeout(connect_timeout);
+    }
+    if error.is_dns() {
+        return NotSent::Dns(innermost(error));
+    }
+    for cause in chain(error) {
+        if let Some(tls) = tls_error(cause) {
+            return NotSent::Tls(tls.to_string());
+        }
+        if let Some(io) = cause.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::ConnectionRefused
+        {
+            return NotSent::Refused;
+        }
+    }
+    NotSent::Unreachable(innermost(error))
+}
+
+/// The TLS library reports through `io::Error`, whose `source` skips the error that it wraps.
+fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    cause.downcast_ref::<rustls::Error>().or_else(|| {
+        let io = cause.downcast_ref::<io::Error>()?;
+        io.get_ref()?.downcast_ref::<rustls::Error>()
+    })
+}
+
+/// The text of the first cause: the outer layers repeat the URL, which may hold a client's key.
+pub(super) fn innermost(error: &reqwest::Error) -> String {
+    match chain(error).last() {
+        Some(cause) => cause.to_string(),
+        None => "the connection failed".to_owned(),
+    }
+}
+
+/// The causes below `error`, without itself.
+fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let mut next = error.source();
+    std::iter::from_fn(move || {
+        let cause = next?;
+        next = cause.source();
+        Some(cause)
+    })
+}

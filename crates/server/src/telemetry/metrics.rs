@@ -1,0 +1,272 @@
+//! Metrics, kept in process and rendered for Prometheus.
+//!
+//! [`Metrics::install`] once at the start; every crate then counts through the `metrics` macros under
+//! the names of the table below; `/metrics` answers [`Metrics::render`]. It guarantees that each
+//! name has a description and explicit buckets, and that a second installation in one process returns
+//! the first. It does not serve HTTP, and gauges show what their owner last set.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::Unit;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Milliseconds: from a commit to memory up to the longest wait for a stranger.
+const MS_BUCKETS: [f64; 16] = [
+    0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 5000.0,
+    10_000.0, 30_000.0,
+];
+/// Seconds: the age of waiting work, up to a day.
+const SECONDS_BUCKETS: [f64; 16] = [
+    0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0,
+    86_400.0,
+];
+/// Histograms gather samples until they are drained; without a scraper this drains them.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// With the label and its values, where they are known in advance: they start at 0, so that the
+    /// first increase is seen as one.
+    Counter(Option<(&'static str, &'static [&'static str])>),
+    Gauge,
+    Histogram(Unit),
+}
+
+/// One row of the contract.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub sort: Sort,
+    pub about: &'static str,
+}
+
+const fn metric(name: &'static str, sort: Sort, about: &'static str) -> Metric {
+    Metric { name, sort, about }
+}
+
+const ORDER_OUTCOMES: &[&str] = &[
+    "accepted",
+    "succeeded",
+    "failed",
+    "conflict",
+    "validation",
+    "rate_limited",
+];
+
+/// Every metric of the contract. Dots of the specification are underscores here.
+pub const CONTRACT: &[Metric] = &[
+    metric(
+        "outbox_claimed_total",
+        Sort::Counter(None),
+        "Effects that workers took a lease on.",
+    ),
+    metric(
+        "outbox_processed_total",
+        Sort::Counter(Some((
+            "outcome",
+            &["succeeded", "failed", "aborted"],
+        ))),
+        "Attempts that ended, by what became of the effect.",
+    ),
+    metric(
+        "outbox_retry_total",
+        Sort::Counter(None),
+        "Attempts that will be repeated, by the number of the failed attempt.",
+    ),
+    metric(
+        "outbox_lock_lease_expired_total",
+        Sort::Counter(None),
+        "Leases that ran out because their worker gave no sign of life.",
+    ),
+    metric(
+        "outbox_latency_ms",
+        Sort::Histogram(Unit::Milliseconds),
+        "Time in a phase of an effect's life: claim, send or commit.",
+    ),
+    metric(
+        "outbox_pending_count",
+        Sort::Gauge,
+        "Effects that wait to be sent.",
+    ),
+    metric(
+        "outbox_age_seconds",
+        Sort::Histogram(Unit::Seconds),
+        "How long an effect had been due when a worker claimed it.",
+    ),
+    metric(
+        "order_requests_total",
+        Sort::Counter(Some(("outcome", ORDER_OUTCOMES))),
+        "Orders, by how the request or the order ended.",
+    ),
+    metric(
+        "idempotency_conflicts_total",
+        Sort::Counter(None),
+        "Requests that used a known key with another body.",
+    ),
+    metric(
+        "broker_requests_total",
+        Sort::Counter(None),
+        "Requests to the broker, by adapter and outcome.",
+    ),
+    metric(
+        "do_order_latency_ms",
+        Sort::Histogram(Unit::Milliseconds),
+        "Time in a phase of an order: validation, broker_rtt or total.",
+    ),
+    metric(
+        "idempo_ledger_rows",
+        Sort::Gauge,
+        "Rows in the idempotency ledger.",
+    ),
+    metric(
+        "http_requests_total",
+        Sort::Counter(None),
+        "HTTP requests, by method, matched path and status.",
+    ),
+    metric(
+        "http_request_latency_ms",
+        Sort::Histogram(Unit::Milliseconds),
+        "Time from a request's head to its answer's, by method and matched path.",
+    ),
+    metric(
+        "http_connections",
+        Sort::Gauge,
+        "Connections that are open now.",
+    ),
+    metric(
+        "http_connections_refused_total",
+        Sort::Counter(None),
+        "Connections turned away because TASHIKA_MAX_CONNECTIONS was reached.",
+    ),
+    metric(
+        "auth_failures_total",
+        Sort::Counter(None),
+        "Requests to protected paths without a valid token.",
+    ),
+];
+
+/// The library has one recorder per process, so its handle is one too.
+static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// Access to everything that was counted.
+#[derive(Clone)]
+pub struct Metrics {
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    /// Installs the recorder, or returns the one that is installed.
+    #[must_use]
+    pub fn install() -> Self {
+        let handle = INSTALLED.get_or_init(|| {
+            let recorder = builder().build_recorder();
+            let handle = recorder.handle();
+            if metrics::set_global_recorder(recorder).is_err() {
+                tracing::warn!("another metrics recorder is installed; /metrics stays empty");
+            }
+            describe();
+            handle
+        });
+        Self {
+            handle: handle.clone(),
+        }
+    }
+
+    /// The body of `/metrics`, in Prometheus' text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Content type of [`Self::render`].
+    pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
+
+    /// Keeps the memory of histograms bounded when nobody scrapes. Runs until `stop`.
+    pub async fn upkeep(self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(UPKEEP);
+        while stop.run_until_cancelled(tick.tick()).await.is_some() {
+            self.handle.run_upkeep();
+        }
+    }
+}
+
+fn builder() -> PrometheusBuilder {
+    let suffix = |suffix: &str| Matcher::Suffix(suffix.to_owned());
+    // Fails only for an empty list of buckets.
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(suffix("_ms"), &MS_BUCKETS)
+        .and_then(|builder| builder.set_buckets_for_metric(suffix("_seconds"), &SECONDS_BUCKETS))
+        .unwrap_or_default()
+}
+
+fn describe() {
+    for metric in CONTRACT {
+        let (name, about) = (metric.name, metric.about);
+        match metric.sort {
+            Sort::Counter(labels) => {
+                metrics::describe_counter!(name, about);
+                match labels {
+                    None => {}
+                    Some((label, values)) => {
+                        for value in values {
+                            metrics::counter!(name, label => *value).increment(0);
+                        }
+                    }
+                }
+            }
+            Sort::Gauge => metrics::describe_gauge!(name, about),
+            Sort::Histogram(unit) => metrics::describe_histogram!(name, unit, about),
+        }
+    }
+    // Counters without labels start at 0 too; those whose labels are open start with their first use.
+    for name in [
+        "outbox_claimed_total",
+        "outbox_lock_lease_expired_total",
+        "idempotency_conflicts_total",
+        "http_connections_refused_total",
+        "auth_failures_total",
+    ] {
+        metrics::counter!(name).increment(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_rendered_with_its_buckets_and_installing_twice_is_harmless() {
+        let first = Metrics::install();
+        let second = Metrics::install();
+        metrics::histogram!("outbox_latency_ms", "phase" => "claim").record(3.0);
+        metrics::histogram!("outbox_age_seconds").record(3.0);
+        metrics::counter!("outbox_retry_total", "attempt" => "1").increment(1);
+        metrics::gauge!("outbox_pending_count").set(2.0);
+        let text = second.render();
+        for part in [
+            "outbox_latency_ms_bucket{phase=\"claim\",le=\"2.5\"} 0",
+            "outbox_latency_ms_bucket{phase=\"claim\",le=\"5\"} 1",
+            "outbox_age_seconds_bucket{le=\"86400\"} 1",
+            "outbox_retry_total{attempt=\"1\"} 1",
+            "outbox_claimed_total 0",
+            "order_requests_total{outcome=\"rate_limited\"} 0",
+            "outbox_pending_count 2",
+            "# HELP outbox_pending_count Effects that wait to be sent.",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(first.render().contains("outbox_pending_count 2"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upkeep_ends_when_told_to() {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(Metrics::install().upkeep(stop.clone()));
+        tokio::time::advance(UPKEEP * 3).await;
+        stop.cancel();
+        task.await.unwrap();
+    }
+}

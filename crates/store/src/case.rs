@@ -1,0 +1,124 @@
+//! `cases`: what a person has to decide.
+
+use rusqlite::{Connection, params};
+use tashika_domain::case::{Case, CaseResolution, CaseStatus, NewCase};
+
+use crate::Store;
+use crate::error::{CommitError, StoreError};
+use crate::row::{Param, PgTime, Reader};
+use crate::step::{Owner, Step, column};
+
+// A case that is open already stays as it is: the question has not changed.
+const OPEN_SQLITE: &str = "insert into cases (id, kind, status, subject_type, subject_id, summary,
+        actions, details, opened_at)
+     values (?1, ?2, 'open', ?3, ?4, ?5, ?6, ?7, ?8)
+     on conflict (kind, subject_id) where status = 'open' do nothing";
+
+const OPEN_PG: &str = "insert into cases (id, kind, status, subject_type, subject_id, summary,
+        actions, details, opened_at)
+     select id, kind, 'open', subject_type, subject_id, summary, actions::jsonb, details::jsonb, now
+       from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+                   $7::text[], $8::timestamptz[])
+         as t (id, kind, subject_type, subject_id, summary, actions, details, now)
+     on conflict (kind, subject_id) where status = 'open' do nothing";
+
+const RESOLVE_SQLITE: &str = "update cases
+        set status = 'resolved', resolved_at = ?3, resolution = ?4, note = ?5
+     where kind = ?1 and subject_id = ?2 and status = 'open'";
+
+const RESOLVE_PG: &str = "update cases c
+        set status = 'resolved', resolved_at = t.now, resolution = t.action, note = t.note
+      from unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[])
+        as t (kind, subject_id, now, action, note)
+     where c.kind = t.kind and c.subject_id = t.subject_id and c.status = 'open'";
+
+pub(crate) fn open_sqlite(db: &Connection, case: &NewCase) -> Result<(), CommitError> {
+    db.prepare_cached(OPEN_SQLITE)?.execute(params![
+        case.id.as_bytes(),
+        case.kind,
+        case.subject_type,
+        case.subject_id,
+        case.summary,
+        actions_json(case),
+        case.details,
+        case.now.as_micros(),
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn open_pg<'a>(rows: &[(Owner, &'a NewCase)]) -> Step<'a> {
+    Step {
+        sql: OPEN_PG,
+        params: vec![
+            column(rows, |r| r.id),
+            column(rows, |r| r.kind),
+            column(rows, |r| r.subject_type),
+            column(rows, |r| r.subject_id.as_str()),
+            column(rows, |r| r.summary.as_str()),
+            column(rows, actions_json),
+            column(rows, |r| r.details.as_str()),
+            column(rows, |r| PgTime(r.now)),
+        ],
+        judge: Box::new(|_| Vec::new()),
+    }
+}
+
+pub(crate) fn resolve_sqlite(db: &Connection, end: &CaseResolution) -> Result<(), CommitError> {
+    db.prepare_cached(RESOLVE_SQLITE)?.execute(params![
+        end.kind,
+        end.subject_id,
+        end.now.as_micros(),
+        end.action,
+        end.note,
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn resolve_pg<'a>(rows: &[(Owner, &'a CaseResolution)]) -> Step<'a> {
+    Step {
+        sql: RESOLVE_PG,
+        params: vec![
+            column(rows, |r| r.kind),
+            column(rows, |r| r.subject_id.as_str()),
+            column(rows, |r| PgTime(r.now)),
+            column(rows, |r| r.action.as_str()),
+            column(rows, |r| r.note.as_str()),
+        ],
+        judge: Box::new(|_| Vec::new()),
+    }
+}
+
+fn actions_json(case: &NewCase) -> String {
+    serde_json::json!(case.actions).to_string()
+}
+
+impl Store {
+    /// The cases about a subject, newest first.
+    pub async fn cases_of(
+        &self,
+        subject_type: &str,
+        subject_id: &str,
+    ) -> Result<Vec<Case>, StoreError> {
+        let sql = "select id, kind, status, subject_type, subject_id, summary,
+                cast(actions as text) as actions, cast(details as text) as details, opened_at
+             from cases where subject_type = $1 and subject_id = $2 order by opened_at desc, id desc"
+            .to_owned();
+        self.query(sql, vec![Param::from(subject_type), Param::from(subject_id)], |row| {
+            let read = Reader::by_uuid(row, "cases", "id");
+            let actions = serde_json::from_str(&read.text("actions")?)
+                .map_err(|e| read.corrupt("actions", e.to_string()))?;
+            Ok(Case {
+                id: read.uuid("id")?,
+                kind: read.text("kind")?,
+                status: read.word("status", CaseStatus::parse)?,
+                subject_type: read.text("subject_type")?,
+                subject_id: read.text("subject_id")?,
+                summary: read.text("summary")?,
+                actions,
+                details: read.text("details")?,
+                opened_at: read.time("opened_at")?,
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,384 @@
+//! Group commit on PostgreSQL.
+//!
+//! A flusher takes whatever changes are waiting, turns the writes of each kind into one statement
+//! over arrays, runs the statements in one transaction, and answers everybody after the commit. If
+//! some of the changes did not find what they expected, the transaction is rolled back and run
+//! again without them: they fail alone. If a statement is refused altogether, the batch is halved
+//! until the culprit is alone.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use futures_util::future::{BoxFuture, join_all};
+use tashika_domain::effect::EffectId;
+use tashika_domain::ledger::LedgerKey;
+use tashika_domain::{Changes, Write};
+use tokio::sync::{Mutex, mpsc};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::Job;
+use super::listener::Announcer;
+use crate::claim::Floors;
+use crate::error::{CommitError, StoreError, Written};
+use crate::step::{Lost, Owner, Step};
+use crate::wakeups::{Wakeups, Work};
+use crate::{attempt, case, ledger, outbox};
+
+/// Changes per transaction.
+const BATCH_MAX: usize = 512;
+/// A commit that takes longer than this is not waited for: its fate is unknown.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a batch is run again after a deadlock.
+const DEADLOCK_RETRIES: usize = 5;
+
+/// Whom to tell that there is work.
+#[derive(Clone)]
+pub(crate) struct AfterCommit {
+    pub wakeups: Arc<Wakeups>,
+    pub floors: Arc<Floors>,
+    pub announcer: Announcer,
+}
+
+pub(crate) fn start(count: usize, pool: &Pool, queue: mpsc::Receiver<Job>, after: &AfterCommit) {
+    let queue = Arc::new(Mutex::new(queue));
+    for _ in 0..count {
+        let flusher =
+            Flusher { pool: pool.clone(), queue: Arc::clone(&queue), after: after.clone() };
+        tokio::spawn(flusher.run());
+    }
+}
+
+struct Flusher {
+    pool: Pool,
+    queue: Arc<Mutex<mpsc::Receiver<Job>>>,
+    after: AfterCommit,
+}
+
+impl Flusher {
+    async fn run(self) {
+        // Changes that touch a row of the batch under way wait for the next one.
+        let mut deferred: VecDeque<Job> = VecDeque::new();
+        let mut arrived = Vec::with_capacity(BATCH_MAX);
+        loop {
+            if deferred.is_empty() {
+                let mut queue = self.queue.lock().await;
+                if queue.recv_many(&mut arrived, BATCH_MAX).await == 0 {
+                    return;
+                }
+            }
+            deferred.extend(arrived.drain(..));
+            let batch = disjoint(&mut deferred);
+            self.flush(batch).await;
+        }
+    }
+
+    async fn flush(&self, jobs: Vec<Job>) {
+        let results = match self.pool.get().await {
+            Err(error) => {
+                let detail = error.to_string();
+                jobs.iter().map(|_| Err(StoreError::unavailable(&detail).into())).collect()
+            }
+            Ok(client) => {
+                let changes: Vec<&Changes> = jobs.iter().map(|job| &job.changes).collect();
+                let work = commit_batch(&client, &changes);
+                if let Ok(results) = tokio::time::timeout(FLUSH_TIMEOUT, work).await {
+                    results
+                } else {
+                    // The connection is in the middle of something: it must not be used again.
+                    drop(Object::take(client));
+                    let lost = || unknown("no answer from the database in time");
+                    jobs.iter().map(|_| Err(lost())).collect()
+                }
+            }
+        };
+        let committed =
+            jobs.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(job, _)| job);
+        self.after.announce(committed.map(|job| &job.changes));
+        for (job, result) in jobs.into_iter().zip(results) {
+            // A caller that is gone no longer wants to know.
+            drop(job.tell.send(result));
+        }
+    }
+}
+
+impl AfterCommit {
+    fn announce<'a>(&self, committed: impl Iterator<Item = &'a Changes>) {
+        let work = Work::of(committed);
+        for (lane, first) in &work.due {
+            self.floors.announce(lane, *first);
+            self.announcer.tell(lane, *first);
+        }
+        work.mark(&self.wakeups);
+    }
+}
+
+/// What a write touches. Two changes of one batch must not touch the same row: a statement cannot
+/// change a row twice, and the order between them would be lost.
+#[derive(PartialEq, Eq, Hash)]
+enum Touch<'a> {
+    Ledger(&'a LedgerKey),
+    Effect(EffectId),
+    EffectKey(&'a str, &'a str),
+    Case(&'a str, &'a str),
+}
+
+fn touches(changes: &Changes) -> Vec<Touch<'_>> {
+    let mut touched = Vec::with_capacity(changes.writes().len());
+    for write in changes.writes() {
+        match write {
+            Write::LedgerAccept(entry) => touched.push(Touch::Ledger(&entry.key)),
+            Write::LedgerSettle(end) => touched.push(Touch::Ledger(&end.key)),
+            Write::LedgerReopen(touch) | Write::LedgerSeen(touch) => {
+                touched.push(Touch::Ledger(&touch.key));
+            }
+            Write::Enqueue(effect) => {
+                touched.push(Touch::Effect(effect.id));
+                if let Some(key) = &effect.key {
+                    touched.push(Touch::EffectKey(&effect.kind, key));
+                }
+            }
+            Write::Settle(end) => touched.push(Touch::Effect(end.lease.id)),
+            Write::Release(release) => touched.push(Touch::Effect(release.lease.id)),
+            Write::Requeue(wish) => touched.push(Touch::Effect(wish.id)),
+            Write::OpenCase(new) => touched.push(Touch::Case(new.kind, &new.subject_id)),
+            Write::ResolveCase(end) => touched.push(Touch::Case(end.kind, &end.subject_id)),
+            // Goes with the settlement of its effect.
+            Write::Attempt(_) => {}
+        }
+    }
+    touched
+}
+
+/// Takes the jobs from the queue that can share a transaction, in order.
+fn disjoint(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+    let keep: Vec<bool> = {
+        let mut taken: HashSet<Touch<'_>> = HashSet::with_capacity(waiting.len() * 2);
+        waiting
+            .iter()
+            .map(|job| {
+                let touched = touches(&job.changes);
+                let free = touched.iter().all(|touch| !taken.contains(touch));
+                // Also what has to wait: whoever comes after it and touches the same must wait too.
+                taken.extend(touched);
+                free
+            })
+            .collect()
+    };
+    let mut batch = Vec::with_capacity(waiting.len());
+    let mut rest = VecDeque::new();
+    for (job, keep) in waiting.drain(..).zip(keep) {
+        if keep { batch.push(job) } else { rest.push_back(job) }
+    }
+    *waiting = rest;
+    batch
+}
+
+type Results = Vec<Result<(), CommitError>>;
+
+/// Commits what can be committed; the result of each is its own.
+fn commit_batch<'a>(client: &'a Object, changes: &'a [&'a Changes]) -> BoxFuture<'a, Results> {
+    Box::pin(async move {
+        let mut results: Vec<Option<Result<(), CommitError>>> =
+            changes.iter().map(|_| None).collect();
+        let mut deadlocks = 0;
+        loop {
+            let open: Vec<Owner> = (0..changes.len()).filter(|i| results[*i].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            match try_commit(client, changes, &open).await {
+                Tried::Committed(lost) => {
+                    settle_lost(&mut results, lost);
+                    open.iter().for_each(|i| {
+                        results[*i].get_or_insert(Ok(()));
+                    });
+                }
+                Tried::Undone(lost) => settle_lost(&mut results, lost),
+                Tried::Deadlock if deadlocks < DEADLOCK_RETRIES => deadlocks += 1,
+                Tried::Refused(error) if open.len() == 1 => {
+                    results[open[0]] = Some(Err(error.into()));
+                }
+                Tried::Refused(_) => {
+                    let (left, right) = open.split_at(open.len() / 2);
+                    for half in [left, right] {
+                        let part: Vec<&Changes> = half.iter().map(|i| changes[*i]).collect();
+                        let outcome = commit_batch(client, &part).await;
+                        for (i, result) in half.iter().zip(outcome) {
+                            results[*i] = Some(result);
+                        }
+                    }
+                }
+                Tried::Deadlock => {
+                    let error = || StoreError::unavailable("deadlocks without end");
+                    open.iter().for_each(|i| results[*i] = Some(Err(error().into())));
+                }
+                Tried::Broken(make_error) => {
+                    open.iter().for_each(|i| results[*i] = Some(Err(make_error())));
+                }
+            }
+        }
+        results.into_iter().map(|result| result.unwrap_or(Ok(()))).collect()
+    })
+}
+
+fn settle_lost(results: &mut [Option<Result<(), CommitError>>], lost: Vec<Lost>) {
+    for (owner, error) in lost {
+        results[owner].get_or_insert(Err(error));
+    }
+}
+
+/// How running a batch went.
+enum Tried {
+    /// Committed, except for those who lost.
+    Committed(Vec<Lost>),
+    /// Rolled back because of those who lost.
+    Undone(Vec<Lost>),
+    Deadlock,
+    /// A statement was refused; nothing was written.
+    Refused(StoreError),
+    /// The connection broke.
+    Broken(Box<dyn Fn() -> CommitError + Send>),
+}
+
+async fn try_commit(client: &Object, changes: &[&Changes], open: &[Owner]) -> Tried {
+    let steps = steps(changes, open);
+    let mut prepared = Vec::with_capacity(steps.len());
+    for step in &steps {
+        match client.prepare_cached(step.sql).await {
+            Ok(statement) => prepared.push(statement),
+            Err(error) => return failed(&error, Written::No),
+        }
+    }
+    // One statement, one write each: a loser is a row that is not there, nothing to undo.
+    if let ([_], true) = (&steps[..], open.iter().all(|i| changes[*i].writes().len() == 1)) {
+        let [step]: [Step<'_>; 1] = match steps.try_into() {
+            Ok(step) => step,
+            Err(_) => return Tried::Committed(Vec::new()),
+        };
+        return match client.query(&prepared[0], &borrowed(&step)).await {
+            Ok(rows) => Tried::Committed((step.judge)(&rows)),
+            Err(error) => failed(&error, Written::Unknown),
+        };
+    }
+    run_in_transaction(client, steps, &prepared).await
+}
+
+async fn run_in_transaction(
+    client: &Object,
+    steps: Vec<Step<'_>>,
+    prepared: &[tokio_postgres::Statement],
+) -> Tried {
+    // All in one go: the server works through them while we wait once.
+    let borrowed: Vec<Vec<&(dyn ToSql + Sync)>> = steps.iter().map(borrowed).collect();
+    let mut requests: Vec<BoxFuture<'_, Result<Vec<Row>, tokio_postgres::Error>>> =
+        Vec::with_capacity(steps.len() + 1);
+    requests.push(Box::pin(async {
+        client.batch_execute("begin").await?;
+        Ok(Vec::new())
+    }));
+    for (statement, params) in prepared.iter().zip(&borrowed) {
+        requests.push(Box::pin(client.query(statement, params)));
+    }
+    let mut answers = Vec::with_capacity(requests.len());
+    let mut error = None;
+    for answer in join_all(requests).await {
+        match answer {
+            Ok(rows) => answers.push(rows),
+            Err(cause) => {
+                error.get_or_insert(cause);
+            }
+        }
+    }
+    if let Some(error) = error {
+        return match client.batch_execute("rollback").await {
+            Ok(()) => failed(&error, Written::No),
+            Err(rollback) => failed(&rollback, Written::No),
+        };
+    }
+    let lost: Vec<Lost> = steps
+        .into_iter()
+        .zip(answers.iter().skip(1))
+        .flat_map(|(step, rows)| (step.judge)(rows))
+        .collect();
+    if lost.is_empty() {
+        return match client.batch_execute("commit").await {
+            Ok(()) => Tried::Committed(lost),
+            Err(error) => failed(&error, Written::Unknown),
+        };
+    }
+    match client.batch_execute("rollback").await {
+        Ok(()) => Tried::Undone(lost),
+        Err(error) => failed(&error, Written::No),
+    }
+}
+
+fn borrowed<'a>(step: &'a Step<'_>) -> Vec<&'a (dyn ToSql + Sync)> {
+    step.params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
+}
+
+fn unknown(detail: &str) -> CommitError {
+    CommitError::Store(StoreError::Unavailable {
+        detail: detail.to_owned(),
+        written: Written::Unknown,
+    })
+}
+
+fn failed(error: &tokio_postgres::Error, written: Written) -> Tried {
+    use tokio_postgres::error::SqlState as S;
+    let detail = super::describe(error);
+    match error.code() {
+        Some(code)
+            if *code == S::T_R_DEADLOCK_DETECTED || *code == S::T_R_SERIALIZATION_FAILURE =>
+        {
+            Tried::Deadlock
+        }
+        // The server said no to the statement, so it was not written.
+        Some(code) if ["22", "23", "42", "54"].iter().any(|c| code.code().starts_with(c)) => {
+            Tried::Refused(StoreError::Rejected(detail))
+        }
+        // Shutting down, out of disk, out of time: said before the commit took effect.
+        Some(_) => Tried::Broken(Box::new(move || StoreError::unavailable(&detail).into())),
+        None => Tried::Broken(Box::new(move || {
+            StoreError::Unavailable { detail: detail.clone(), written }.into()
+        })),
+    }
+}
+
+/// The writes of one kind together, in the order of the kinds.
+fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
+    macro_rules! rows {
+        ($variant:ident) => {
+            open.iter()
+                .flat_map(|i| changes[*i].writes().iter().map(move |write| (*i, write)))
+                .filter_map(|(i, write)| match write {
+                    Write::$variant(row) => Some((i, row)),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
+    }
+    let mut steps = Vec::new();
+    macro_rules! step {
+        ($variant:ident, |$rows:ident| $make:expr) => {
+            let $rows = rows!($variant);
+            if !$rows.is_empty() {
+                steps.push($make);
+            }
+        };
+    }
+    step!(LedgerAccept, |rows| ledger::accept_pg(rows));
+    step!(LedgerSettle, |rows| ledger::settle_pg(rows));
+    step!(LedgerReopen, |rows| ledger::reopen_pg(&rows));
+    step!(LedgerSeen, |rows| ledger::seen_pg(&rows));
+    step!(Enqueue, |rows| outbox::enqueue_pg(rows));
+    step!(Settle, |rows| outbox::settle_pg(rows));
+    step!(Release, |rows| outbox::release_pg(rows));
+    step!(Requeue, |rows| outbox::requeue_pg(rows));
+    step!(Attempt, |rows| attempt::record_pg(&rows));
+    step!(OpenCase, |rows| case::open_pg(&rows));
+    step!(ResolveCase, |rows| case::resolve_pg(&rows));
+    steps
+}

@@ -1,0 +1,322 @@
+//! SQLite: one writer that commits in groups, a few readers.
+//!
+//! All writes go through one connection on a thread of its own. It takes whatever is waiting, runs
+//! it in one transaction with a savepoint for each caller, flushes once, and only then answers
+//! everybody. The commit under way is the only linger: when nobody else is writing, a write is
+//! flushed at once.
+//!
+//! A simulated store has no threads: writes and reads run where they are called, so that a run is a
+//! function of its seed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use tashika_domain::{Changes, Write};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{CommitError, StoreError, Written};
+use crate::gate::{Gate, Moment};
+use crate::row::{Param, Row};
+use crate::{attempt, case, ledger, outbox};
+
+/// Jobs per transaction: enough for one flush to serve many callers, few enough to keep the first
+/// of them from waiting long.
+const GROUP_MAX: usize = 512;
+/// Jobs waiting for the writer. More means that the disk cannot keep up: better to say so.
+const QUEUE_MAX: usize = 16_384;
+const READERS: usize = 2;
+const STATEMENT_CACHE: usize = 128;
+
+/// Runs in the writer's transaction, or without one if it could not begin; returns what is to be
+/// told once the transaction has ended.
+type Job = Box<dyn FnOnce(Option<&Connection>) -> Ending + Send>;
+/// Told whether the transaction was flushed.
+type Ending = Box<dyn FnOnce(Result<(), &StoreError>) + Send>;
+type Reading = Box<dyn FnOnce(&Connection) + Send>;
+
+pub(crate) struct Sqlite {
+    mode: Mode,
+}
+
+enum Mode {
+    Threads { writer: mpsc::Sender<Job>, readers: mpsc::Sender<Reading> },
+    Inline { connection: Arc<Mutex<Connection>>, gate: Arc<dyn Gate> },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(
+                rusqlite::ErrorCode::ConstraintViolation
+                | rusqlite::ErrorCode::TypeMismatch
+                | rusqlite::ErrorCode::ApiMisuse
+                | rusqlite::ErrorCode::Unknown,
+            ) => Self::Rejected(error.to_string()),
+            _ => Self::unavailable(error),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for CommitError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Opens a connection with the settings every connection has.
+pub(crate) fn connect(path: &Path, write: bool) -> Result<Connection, StoreError> {
+    let mut flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    flags |= if write {
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
+    } else {
+        OpenFlags::SQLITE_OPEN_READ_ONLY
+    };
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    db.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    db.pragma_update(None, "cache_size", -16_384)?;
+    db.pragma_update(None, "temp_store", "memory")?;
+    if write {
+        db.pragma_update(None, "journal_mode", "wal")?;
+        // A commit is acknowledged: it must survive the loss of power, not only of the process.
+        db.pragma_update(None, "synchronous", "full")?;
+        // Small checkpoints on the writer itself had the best tail of all that was measured.
+        db.pragma_update(None, "wal_autocheckpoint", 1000)?;
+    }
+    Ok(db)
+}
+
+impl Sqlite {
+    /// Starts the writer and the readers of a migrated database.
+    pub fn start(path: &Path, writer: Connection) -> Result<Self, StoreError> {
+        let (writer_jobs, queue) = mpsc::channel(QUEUE_MAX);
+        spawn("sqlite-writer", move || run_writer(&writer, queue))?;
+        let (readings, queue) = mpsc::channel::<Reading>(QUEUE_MAX);
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..READERS {
+            let reader = connect(path, false)?;
+            let queue = Arc::clone(&queue);
+            spawn("sqlite-reader", move || run_reader(&reader, &queue))?;
+        }
+        Ok(Self { mode: Mode::Threads { writer: writer_jobs, readers: readings } })
+    }
+
+    /// A store without threads, whose commits pass through a gate.
+    pub fn inline(connection: Connection, gate: Arc<dyn Gate>) -> Self {
+        Self { mode: Mode::Inline { connection: Arc::new(Mutex::new(connection)), gate } }
+    }
+
+    pub async fn commit(&self, changes: Changes) -> Result<(), CommitError> {
+        let (tell, told) = oneshot::channel();
+        let job = job(tell, move |db| apply_alone(db, &changes));
+        self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;
+        told.await.map_err(|_| StoreError::unavailable("the writer has stopped"))?
+    }
+
+    /// A write of the machinery itself, in the same transaction as everything else that waits.
+    pub async fn upkeep<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tell, told) = oneshot::channel();
+        let job = job(tell, move |db| savepoint(db, || work(db)).map_err(StoreError::from));
+        self.submit(job, Moment::BeforeUpkeep, Moment::AfterUpkeep).await?;
+        told.await.map_err(|_| StoreError::unavailable("the writer has stopped"))?
+    }
+
+    async fn submit(&self, job: Job, before: Moment, after: Moment) -> Result<(), StoreError> {
+        match &self.mode {
+            Mode::Threads { writer, .. } => writer.try_send(job).map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => {
+                    StoreError::unavailable("too many writes are waiting for the disk")
+                }
+                mpsc::error::TrySendError::Closed(_) => {
+                    StoreError::unavailable("the writer has stopped")
+                }
+            }),
+            Mode::Inline { connection, gate } => {
+                gate.pass(before).await;
+                run_group(
+                    &connection.lock().unwrap_or_else(PoisonError::into_inner),
+                    &mut vec![job],
+                );
+                gate.pass(after).await;
+                Ok(())
+            }
+        }
+    }
+
+    pub async fn query<T: Send + 'static>(
+        &self,
+        sql: String,
+        params: Vec<Param>,
+        parse: impl Fn(&dyn Row) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<Vec<T>, StoreError> {
+        let read = move |db: &Connection| read_rows(db, &sql, &params, parse);
+        match &self.mode {
+            Mode::Inline { connection, .. } => {
+                read(&connection.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            Mode::Threads { readers, .. } => {
+                let (tell, told) = oneshot::channel();
+                let reading: Reading = Box::new(move |db| drop(tell.send(read(db))));
+                readers
+                    .send(reading)
+                    .await
+                    .map_err(|_| StoreError::unavailable("the readers have stopped"))?;
+                told.await.map_err(|_| StoreError::unavailable("the readers have stopped"))?
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map(drop)
+        .map_err(StoreError::unavailable)
+}
+
+fn run_writer(db: &Connection, mut queue: mpsc::Receiver<Job>) {
+    let mut jobs = Vec::with_capacity(GROUP_MAX);
+    while queue.blocking_recv_many(&mut jobs, GROUP_MAX) > 0 {
+        run_group(db, &mut jobs);
+    }
+    // The last one out leaves a clean file: everything in the database, nothing in the log.
+    if let Err(error) = db.pragma_update(None, "wal_checkpoint", "truncate") {
+        tracing::debug!(%error, "the last checkpoint was left to the next start");
+    }
+}
+
+fn run_reader(db: &Connection, queue: &Mutex<mpsc::Receiver<Reading>>) {
+    loop {
+        let reading = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+        match reading {
+            Some(reading) => reading(db),
+            None => return,
+        }
+    }
+}
+
+fn job<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+    tell: oneshot::Sender<Result<T, E>>,
+    work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+) -> Job {
+    Box::new(move |db| {
+        let result = db.map(work);
+        Box::new(move |flushed| {
+            let answer = match (flushed, result) {
+                (Ok(()), Some(result)) => result,
+                (Ok(()), None) => Err(StoreError::unavailable("the write was not run").into()),
+                (Err(error), _) => Err(copy(error).into()),
+            };
+            // A caller that is gone no longer wants to know.
+            drop(tell.send(answer));
+        })
+    })
+}
+
+/// Many jobs, one transaction, one flush; then everybody is told.
+fn run_group(db: &Connection, jobs: &mut Vec<Job>) {
+    let began = db.execute_batch("begin immediate");
+    let within = began.is_ok().then_some(db);
+    let endings: Vec<Ending> = jobs.drain(..).map(|job| job(within)).collect();
+    let flushed = began.and_then(|()| db.execute_batch("commit")).map_err(StoreError::from);
+    if flushed.is_err() && !db.is_autocommit() {
+        // What failed stays behind otherwise, and would swallow the next group.
+        if let Err(error) = db.execute_batch("rollback") {
+            tracing::error!(%error, "a failed transaction could not be rolled back");
+        }
+    }
+    for ending in endings {
+        ending(flushed.as_ref().map(|()| ()));
+    }
+}
+
+/// Runs work so that its failure undoes only itself.
+fn savepoint<T, E: From<rusqlite::Error>>(
+    db: &Connection,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    db.prepare_cached("savepoint caller")?.execute([])?;
+    match work() {
+        Ok(value) => {
+            db.prepare_cached("release caller")?.execute([])?;
+            Ok(value)
+        }
+        Err(error) => {
+            db.prepare_cached("rollback to caller")?.execute([])?;
+            db.prepare_cached("release caller")?.execute([])?;
+            Err(error)
+        }
+    }
+}
+
+/// Applies one caller's changes, or none of them.
+fn apply_alone(db: &Connection, changes: &Changes) -> Result<(), CommitError> {
+    match changes.writes() {
+        // One statement undoes itself when it fails.
+        [write] => apply(db, write),
+        writes => savepoint(db, || {
+            let mut ordered: Vec<&Write> = writes.iter().collect();
+            ordered.sort_by_key(|write| crate::rank(write));
+            ordered.into_iter().try_for_each(|write| apply(db, write))
+        }),
+    }
+}
+
+fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
+    match write {
+        Write::LedgerAccept(entry) => ledger::accept_sqlite(db, entry),
+        Write::LedgerSettle(end) => ledger::settle_sqlite(db, end),
+        Write::LedgerReopen(touch) => ledger::reopen_sqlite(db, touch),
+        Write::LedgerSeen(touch) => ledger::seen_sqlite(db, touch),
+        Write::Enqueue(effect) => outbox::enqueue_sqlite(db, effect),
+        Write::Settle(end) => outbox::settle_sqlite(db, end),
+        Write::Release(release) => outbox::release_sqlite(db, release),
+        Write::Requeue(wish) => outbox::requeue_sqlite(db, wish),
+        Write::Attempt(attempt) => attempt::record_sqlite(db, attempt),
+        Write::OpenCase(new) => case::open_sqlite(db, new),
+        Write::ResolveCase(end) => case::resolve_sqlite(db, end),
+    }
+}
+
+fn read_rows<T>(
+    db: &Connection,
+    sql: &str,
+    params: &[Param],
+    parse: impl Fn(&dyn Row) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query(rusqlite::params_from_iter(params))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(parse(row)?);
+    }
+    Ok(found)
+}
+
+/// Each caller of a failed group gets an error of its own.
+fn copy(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable { detail, written } => {
+            StoreError::Unavailable { detail: detail.clone(), written: *written }
+        }
+        other => StoreError::Unavailable { detail: other.to_string(), written: Written::No },
+    }
+}
+
+/// The file behind a `sqlite:` URL.
+pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
+    let path = url.strip_prefix("sqlite:").unwrap_or(url);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.contains(":memory:") || path.starts_with('?') {
+        return Err(StoreError::BadUrl(
+            "sqlite: needs the path of a file, e.g. sqlite:tashika.db".into(),
+        ));
+    }
+    Ok(PathBuf::from(path))
+}
