@@ -210,7 +210,10 @@ pub fn settle<T>(
 ) -> Verdict {
     match outcome {
         Outcome::Done(_) => Verdict::Succeeded,
-        Outcome::Refused(reason) => Verdict::Aborted { reason: reason.clone(), in_doubt: false },
+        // Refusing this attempt says nothing about an earlier one that was lost.
+        Outcome::Refused(reason) => {
+            Verdict::Aborted { reason: reason.clone(), in_doubt: effect.in_doubt }
+        }
         Outcome::Busy { reason, retry_in } => {
             retry_or_give_up(effect, reason, *retry_in, effect.in_doubt, policy, now)
         }
@@ -315,6 +318,8 @@ mod tests {
         let refused: Outcome<()> = Outcome::Refused(Reason::new("BROKER_BAD_REQUEST", "400"));
         let verdict = settle(&effect(0, false), &refused, &LanePolicy::default(), NOW);
         assert!(matches!(verdict, Verdict::Aborted { in_doubt: false, .. }));
+        let verdict = settle(&effect(1, true), &refused, &LanePolicy::default(), NOW);
+        assert!(matches!(verdict, Verdict::Aborted { in_doubt: true, .. }), "the first may have run");
     }
 
     #[test]

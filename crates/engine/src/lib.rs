@@ -1,1 +1,29 @@
+//! What Tashika runs.
+//!
+//! The [`Engine`] owns the agents (dispatcher, renewer, rescuer, pruner, watchman) and the handlers
+//! of the effect kinds; [`commands`] is what callers may ask for, the same for HTTP, the command
+//! line and embedding programs. Guarantees: effects run only under a lease, every outcome goes
+//! through `domain`, and what is written about it goes through one commit. It never keeps a promise
+//! in memory: whatever must happen later is an effect.
 
+mod clock;
+pub mod commands;
+mod dispatcher;
+mod engine;
+mod handler;
+mod order;
+mod pace;
+mod pruner;
+mod renewer;
+mod rescuer;
+mod watchman;
+mod worker;
+
+pub use clock::{Clock, Dice, Ids};
+pub use dispatcher::Dispatcher;
+pub use engine::{Engine, Running, Settings};
+pub use handler::{BoxFuture, Ending, Handler, Job, Simple, Tried};
+pub use order::OrderHandler;
+pub use pace::Pace;
+pub use pruner::Pruner;
+pub use rescuer::Rescuer;

@@ -1,0 +1,8 @@
+//! What callers may ask for: the same for HTTP, the command line, the console and programs.
+
+pub mod order;
+pub mod outbox;
+
+mod limits;
+
+pub use limits::Limits;

@@ -1,0 +1,77 @@
+//! The outbox, as operators ask about it.
+
+use tashika_domain::changes::{LedgerTouch, Requeue};
+use tashika_domain::effect::{Event, IllegalTransition, next};
+use tashika_domain::ledger::LedgerKey;
+use tashika_domain::{Changes, EffectId, Status, Write};
+use tashika_store::{CommitError, EffectFilter, EffectRow, Store, StoreError};
+
+use crate::clock::Clock;
+
+/// Effects handled in one go.
+const PAGE: i64 = 500;
+
+/// What operators may do with the outbox.
+pub struct Outbox {
+    store: Store,
+    clock: Clock,
+}
+
+/// Why an effect could not be requeued.
+#[derive(Debug, thiserror::Error)]
+pub enum RequeueError {
+    #[error("no such effect")]
+    Unknown,
+    #[error(transparent)]
+    NotAborted(#[from] IllegalTransition),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Outbox {
+    #[must_use]
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock }
+    }
+
+    /// Gives an aborted effect another life, with all its attempts.
+    ///
+    /// What was in doubt stays in doubt: the handler will ask before it repeats.
+    pub async fn requeue(&self, id: EffectId) -> Result<(), RequeueError> {
+        let effect = self.store.effect(id).await?.ok_or(RequeueError::Unknown)?;
+        next(effect.status, Event::Requeue)?;
+        Ok(self.store.commit(self.requeue_changes(&effect)).await?)
+    }
+
+    fn requeue_changes(&self, effect: &EffectRow) -> Changes {
+        let now = self.clock.now();
+        let requeue = Requeue { id: effect.id, without_doubt: false, now };
+        let mut changes = Changes::from(Write::Requeue(requeue));
+        if let Some(key) = &effect.key {
+            let key = LedgerKey::new(&effect.kind, key);
+            changes.push(Write::LedgerReopen(LedgerTouch { key, now }));
+        }
+        changes
+    }
+
+    /// Requeues every aborted effect that a filter names; returns how many.
+    pub async fn requeue_all(&self, filter: EffectFilter) -> Result<u64, RequeueError> {
+        let mut filter = EffectFilter { status: Some(Status::Aborted), before: None, ..filter };
+        let mut requeued = 0;
+        loop {
+            let page = self.store.effects(&filter, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(requeued) };
+            filter.before = Some(last.id);
+            for effect in &page {
+                match self.store.commit(self.requeue_changes(effect)).await {
+                    Ok(()) => requeued += 1,
+                    // Somebody else requeued it.
+                    Err(CommitError::Stale(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+}

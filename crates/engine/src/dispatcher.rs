@@ -1,0 +1,271 @@
+//! Finds due effects and gives them to workers.
+//!
+//! One per process. It waits for a wake-up, a worker that has ended, or the poll, whichever comes
+//! first: wake-ups are hints, the poll is the guarantee. Each lane has its own queue, concurrency and
+//! pace; where the process's capacity is the limit, lanes take turns by weight, so that a flooded lane
+//! delays another by no more than its share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, histogram};
+use tashika_domain::changes::Release;
+use tashika_domain::effect::Effect;
+use tashika_domain::ledger::{self, Clearance};
+use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
+use tashika_store::{Claim, StoreError, Wakeups};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::engine::{Engine, lease};
+use crate::pace::{Pace, Turns};
+use crate::worker::{self, millis};
+
+pub struct Dispatcher {
+    engine: Arc<Engine>,
+    wakeups: Arc<Wakeups>,
+    lanes: BTreeMap<Lane, LaneState>,
+    turns: Turns,
+    running: usize,
+    workers: TaskTracker,
+    ended: (mpsc::UnboundedSender<Lane>, mpsc::UnboundedReceiver<Lane>),
+    next_poll: Timestamp,
+}
+
+struct LaneState {
+    policy: LanePolicy,
+    pace: Option<Pace>,
+    /// Claimed, not started.
+    queue: VecDeque<(Effect, Option<Clearance>)>,
+    running: usize,
+    /// Work may be waiting in the store.
+    hungry: bool,
+}
+
+impl LaneState {
+    fn new(policy: LanePolicy) -> Self {
+        let pace = policy.rate_per_sec.map(|rate| Pace::new(rate, 1));
+        Self { policy, pace, queue: VecDeque::new(), running: 0, hungry: true }
+    }
+
+    /// How much to claim: a batch, when at most half of one is left.
+    fn room(&self) -> usize {
+        let batch = self.policy.batch;
+        if self.queue.len() > batch / 2 { 0 } else { batch - self.queue.len() }
+    }
+
+    fn wants_more(&self) -> bool {
+        self.hungry && self.room() > 0
+    }
+}
+
+impl Dispatcher {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        let lanes = engine.lanes.iter().map(|(lane, p)| (lane.clone(), LaneState::new(p.clone())));
+        Self {
+            wakeups: engine.store.wakeups(),
+            lanes: lanes.collect(),
+            turns: Turns::default(),
+            running: 0,
+            workers: TaskTracker::new(),
+            ended: mpsc::unbounded_channel(),
+            next_poll: engine.clock.now(),
+            engine,
+        }
+    }
+
+    /// Works until it is told to stop; then gives back what was not started and waits for the rest.
+    pub async fn run(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            self.look_around();
+            self.claim_all().await;
+            let pause = self.start_ready();
+            if self.lanes.values().any(LaneState::wants_more) {
+                // More is waiting than one claim could take.
+                tokio::task::yield_now().await;
+                self.note_ended();
+                continue;
+            }
+            let now = self.engine.clock.now();
+            let until = [Some(self.next_poll), self.wakeups.next_due()].into_iter().flatten().min();
+            let idle = until.map_or(Duration::ZERO, |at| at.since(now));
+            let wait = pause.map_or(idle, |pause| pause.min(idle));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                Some(lane) = self.ended.1.recv() => self.note_end(&lane),
+                () = self.wakeups.wait() => {}
+                () = self.engine.clock.sleep(wait) => {}
+            }
+            self.note_ended();
+        }
+        self.give_back().await;
+        self.workers.close();
+        self.workers.wait().await;
+    }
+
+    /// Which lanes may have work.
+    fn look_around(&mut self) {
+        let now = self.engine.clock.now();
+        let due = self.wakeups.take_due(now);
+        if due || now >= self.next_poll {
+            self.next_poll = now.plus(self.engine.settings.poll);
+            self.lanes.values_mut().for_each(|lane| lane.hungry = true);
+        }
+        for lane in self.wakeups.take() {
+            if let Some(state) = self.lanes.get_mut(&lane) {
+                state.hungry = true;
+            }
+        }
+    }
+
+    async fn claim_all(&mut self) {
+        let wanting: Vec<Lane> = self
+            .lanes
+            .iter()
+            .filter(|(_, state)| state.wants_more())
+            .map(|(lane, _)| lane.clone())
+            .collect();
+        for lane in wanting {
+            if let Err(error) = self.claim(&lane).await {
+                tracing::warn!(%error, %lane, "effects could not be claimed; will try again");
+                // The poll comes back to it.
+                if let Some(state) = self.lanes.get_mut(&lane) {
+                    state.hungry = false;
+                }
+            }
+        }
+    }
+
+    async fn claim(&mut self, lane: &Lane) -> Result<(), StoreError> {
+        let engine = Arc::clone(&self.engine);
+        let Some(state) = self.lanes.get_mut(lane) else { return Ok(()) };
+        let limit = state.room();
+        let now = engine.clock.now();
+        let worker = &engine.settings.worker;
+        let effects = engine.store.claim(Claim { lane, worker, now, limit }).await?;
+        let after = engine.clock.now();
+        histogram!("outbox_latency_ms", "phase" => "claim").record(millis(after.since(now)));
+        state.hungry = effects.len() >= limit;
+        if effects.is_empty() {
+            return Ok(());
+        }
+        engine.held.add(&effects);
+        counter!("outbox_claimed_total").increment(effects.len() as u64);
+        for effect in &effects {
+            let age = after.since(effect.run_at);
+            histogram!("outbox_age_seconds").record(age.as_secs_f64());
+        }
+        let clearances = clear(&engine, &effects).await;
+        state.queue.extend(effects.into_iter().zip(clearances));
+        Ok(())
+    }
+
+    /// Starts what may start; returns how long until a pace lets the next one go.
+    fn start_ready(&mut self) -> Option<Duration> {
+        let capacity = match self.engine.settings.capacity {
+            0 => usize::MAX,
+            capacity => capacity,
+        };
+        let now = self.engine.clock.now();
+        let mut pause: Option<Duration> = None;
+        let mut held_up: Vec<Lane> = Vec::new();
+        while self.running < capacity {
+            let ready = self
+                .lanes
+                .iter()
+                .filter(|(lane, state)| {
+                    !state.queue.is_empty()
+                        && state.running < state.policy.concurrency
+                        && !held_up.contains(lane)
+                })
+                .map(|(lane, state)| (lane, state.policy.weight));
+            let Some(lane) = self.turns.next(ready).cloned() else { break };
+            let Some(state) = self.lanes.get_mut(&lane) else { break };
+            if let Some(Err(wait)) = state.pace.as_mut().map(|pace| pace.take(now)) {
+                pause = Some(pause.map_or(wait, |known| known.min(wait)));
+                held_up.push(lane);
+                continue;
+            }
+            if let Some((effect, clearance)) = state.queue.pop_front() {
+                state.running += 1;
+                self.running += 1;
+                self.start(lane, effect, clearance);
+            }
+        }
+        pause
+    }
+
+    fn start(&self, lane: Lane, effect: Effect, clearance: Option<Clearance>) {
+        let (engine, ended) = (Arc::clone(&self.engine), self.ended.0.clone());
+        self.workers.spawn(async move {
+            worker::perform(engine, effect, clearance).await;
+            // The dispatcher may have stopped listening.
+            drop(ended.send(lane));
+        });
+    }
+
+    fn note_ended(&mut self) {
+        while let Ok(lane) = self.ended.1.try_recv() {
+            self.note_end(&lane);
+        }
+    }
+
+    fn note_end(&mut self, lane: &Lane) {
+        self.running -= 1;
+        if let Some(state) = self.lanes.get_mut(lane) {
+            state.running -= 1;
+        }
+    }
+
+    /// What was claimed and not started goes back untouched.
+    async fn give_back(&mut self) {
+        let now = self.engine.clock.now();
+        for state in self.lanes.values_mut() {
+            for (effect, _) in state.queue.drain(..) {
+                let release = Write::Release(Release { lease: lease(&effect), now });
+                if let Err(error) = self.engine.store.commit(Changes::from(release)).await {
+                    tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
+                }
+                self.engine.held.remove(effect.id);
+            }
+        }
+    }
+}
+
+/// Asks the ledger about many effects at once. `None` where it could not be asked: the worker will.
+async fn clear(engine: &Engine, effects: &[Effect]) -> Vec<Option<Clearance>> {
+    let mut keys: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let digests: Vec<Option<String>> = effects
+        .iter()
+        .map(|effect| {
+            let digest = engine.handlers.get(&effect.kind)?.request_digest(effect)?;
+            keys.entry(&effect.kind).or_default().push(effect.key.clone()?);
+            Some(digest)
+        })
+        .collect();
+    let mut entries = BTreeMap::new();
+    for (kind, keys) in keys {
+        match engine.store.ledger_entries(kind, keys).await {
+            Ok(found) => entries.extend(found.into_iter().map(|e| (e.key.clone(), e))),
+            Err(error) => {
+                tracing::warn!(%error, "the ledger could not be asked");
+                return effects.iter().map(|_| None).collect();
+            }
+        }
+    }
+    effects
+        .iter()
+        .zip(digests)
+        .map(|(effect, digest)| {
+            let (Some(digest), Some(key)) = (digest, &effect.key) else {
+                return Some(Clearance::Send);
+            };
+            let entry = entries.get(&ledger::LedgerKey::new(&effect.kind, key));
+            Some(ledger::before_sending(entry, &digest))
+        })
+        .collect()
+}

@@ -1,0 +1,176 @@
+//! The engine: what is shared by the agents, and their start and stop.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tashika_domain::changes::Lease;
+use tashika_domain::effect::{Effect, EffectId};
+use tashika_domain::{Lane, LanePolicy};
+use tashika_store::Store;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::{Clock, Ids};
+use crate::dispatcher::Dispatcher;
+use crate::handler::Handler;
+use crate::pruner::Pruner;
+use crate::renewer::Renewer;
+use crate::rescuer::Rescuer;
+use crate::watchman::Watchman;
+
+/// Intervals and limits of the engine itself.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Names this process in `locked_by`: `hostname:pid:…`.
+    pub worker: String,
+    /// How long an idle dispatcher waits before it looks by itself (`OUTBOX_POLL_INTERVAL_SEC`).
+    pub poll: Duration,
+    /// Effects of all lanes together that may run at once; 0 is no limit beyond the lanes' own.
+    pub capacity: usize,
+    /// Between two prunings.
+    pub prune_every: Duration,
+    /// Joins a span to the trace that an effect came from.
+    pub join_trace: fn(&tracing::Span, &str),
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            worker: "localhost:0".into(),
+            poll: Duration::from_millis(500),
+            capacity: 0,
+            prune_every: Duration::from_secs(3600),
+            join_trace: |_, _| {},
+        }
+    }
+}
+
+/// The engine of one process.
+pub struct Engine {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) ids: Ids,
+    pub(crate) settings: Settings,
+    pub(crate) lanes: BTreeMap<Lane, LanePolicy>,
+    pub(crate) handlers: BTreeMap<String, Arc<dyn Handler>>,
+    pub(crate) held: Held,
+}
+
+impl Engine {
+    #[must_use]
+    pub fn new(store: Store, clock: Clock, ids: Ids, settings: Settings) -> Self {
+        Self {
+            store,
+            clock,
+            ids,
+            settings,
+            lanes: BTreeMap::new(),
+            handlers: BTreeMap::new(),
+            held: Held::default(),
+        }
+    }
+
+    /// Works on a lane, under a policy. A process claims only from lanes named here.
+    #[must_use]
+    pub fn lane(mut self, lane: Lane, policy: LanePolicy) -> Self {
+        self.lanes.insert(lane, policy);
+        self
+    }
+
+    /// Performs effects of a kind.
+    #[must_use]
+    pub fn effect(mut self, kind: &str, handler: impl Handler + 'static) -> Self {
+        self.handlers.insert(kind.to_owned(), Arc::new(handler));
+        self
+    }
+
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn policy(&self, lane: &Lane) -> LanePolicy {
+        self.lanes.get(lane).cloned().unwrap_or_default()
+    }
+
+    /// The shortest lease of all lanes: what the agents' rhythm follows.
+    pub(crate) fn shortest_lease(&self) -> Duration {
+        let leases = self.lanes.values().map(|policy| policy.lease);
+        leases.min().unwrap_or_else(|| LanePolicy::default().lease)
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        let leases = self.lanes.values().map(|policy| policy.lease);
+        leases.max().unwrap_or_else(|| LanePolicy::default().lease)
+    }
+
+    /// Starts the agents.
+    #[must_use]
+    pub fn start(self) -> Running {
+        let engine = Arc::new(self);
+        let stop = CancellationToken::new();
+        let agents = TaskTracker::new();
+        let drained = CancellationToken::new();
+        let dispatcher = Dispatcher::new(Arc::clone(&engine)).run(stop.clone());
+        agents.spawn({
+            let drained = drained.clone();
+            async move {
+                dispatcher.await;
+                drained.cancel();
+            }
+        });
+        agents.spawn(Renewer::new(Arc::clone(&engine)).run(drained));
+        agents.spawn(Rescuer::new(Arc::clone(&engine)).run(stop.clone()));
+        agents.spawn(Pruner::new(Arc::clone(&engine)).run(stop.clone()));
+        agents.spawn(Watchman::new(Arc::clone(&engine)).run(stop.clone()));
+        agents.close();
+        Running { engine, stop, agents }
+    }
+}
+
+/// An engine at work.
+pub struct Running {
+    engine: Arc<Engine>,
+    stop: CancellationToken,
+    agents: TaskTracker,
+}
+
+impl Running {
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Stops claiming, gives back what was not started, and waits for what was.
+    ///
+    /// Returns whether everything ended in time. What did not is taken over by another process when
+    /// its lease has run out.
+    pub async fn stop(self, deadline: Duration) -> bool {
+        self.stop.cancel();
+        tokio::time::timeout(deadline, self.agents.wait()).await.is_ok()
+    }
+}
+
+/// The leases this process holds.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<BTreeMap<EffectId, Lease>>);
+
+impl Held {
+    pub fn add(&self, effects: &[Effect]) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.extend(effects.iter().map(|effect| (effect.id, lease(effect))));
+    }
+
+    pub fn remove(&self, id: EffectId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    pub fn all(&self) -> Vec<Lease> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+    }
+}
+
+pub(crate) fn lease(effect: &Effect) -> Lease {
+    Lease { id: effect.id, fence: effect.fence }
+}

@@ -1,0 +1,96 @@
+//! How an effect of some kind is performed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde_json::Value;
+use tashika_domain::effect::{Effect, Verdict};
+use tashika_domain::outcome::{Exchange, Outcome, Reason};
+use tashika_domain::{Changes, Timestamp};
+use uuid::Uuid;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Performs the effects of one kind.
+///
+/// A trait, because applications that embed the engine bring kinds of their own. `attempt` talks to
+/// the outside and decides nothing; `settle` decides and talks to nobody.
+pub trait Handler: Send + Sync {
+    /// Performs the effect once. If `job.effect.in_doubt`, an earlier attempt may have taken effect:
+    /// unless a repeat is harmless, ask before performing.
+    fn attempt<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Tried>;
+
+    /// What to write together with the effect's settlement.
+    fn settle(&self, _ending: &Ending<'_>) -> Changes {
+        Changes::new()
+    }
+
+    /// The digest under which the ledger must know the request. `None`: no ledger is asked.
+    fn request_digest(&self, effect: &Effect) -> Option<String> {
+        effect.digest.clone()
+    }
+}
+
+/// An effect in the hands of a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    pub effect: &'a Effect,
+    pub now: Timestamp,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// `Done` carries what `settle` needs to know.
+    pub outcome: Outcome<Value>,
+    /// What was said and heard; recorded with the attempt.
+    pub exchange: Option<Exchange>,
+    /// How long the other side took.
+    pub rtt: Duration,
+    /// The other side has said that no earlier attempt took effect.
+    pub doubt_cleared: bool,
+}
+
+impl Tried {
+    #[must_use]
+    pub fn new(outcome: Outcome<Value>) -> Self {
+        Self { outcome, exchange: None, rtt: Duration::ZERO, doubt_cleared: false }
+    }
+
+    #[must_use]
+    pub fn done(result: Value) -> Self {
+        Self::new(Outcome::Done(result))
+    }
+
+    pub fn refused(code: &str, message: impl Into<String>) -> Self {
+        Self::new(Outcome::Refused(Reason::new(code, message)))
+    }
+}
+
+/// The end of an attempt, or of an effect whose worker is gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending<'a> {
+    pub effect: &'a Effect,
+    pub verdict: &'a Verdict,
+    /// What `Done` carried.
+    pub result: Option<&'a Value>,
+    /// When the attempt began.
+    pub started_at: Timestamp,
+    pub rtt: Duration,
+    pub now: Timestamp,
+    /// Names whatever has to be created.
+    pub id: Uuid,
+}
+
+/// An effect that is nothing but a function.
+pub struct Simple<F>(pub F);
+
+impl<F> Handler for Simple<F>
+where
+    F: Fn(&Effect) -> Outcome<Value> + Send + Sync,
+{
+    fn attempt<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Tried> {
+        Box::pin(async move { Tried::new((self.0)(job.effect)) })
+    }
+}

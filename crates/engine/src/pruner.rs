@@ -1,0 +1,72 @@
+//! Forgets what is settled and over: ledger entries, effects, quotas of past days.
+
+use std::sync::Arc;
+
+use tashika_store::StoreError;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+
+/// Rows per statement: short transactions, so that nobody waits for the cleaning.
+const BATCH: i64 = 1000;
+
+pub struct Pruner {
+    engine: Arc<Engine>,
+}
+
+/// What one pruning removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub ledger: u64,
+    pub effects: u64,
+    pub quotas: u64,
+}
+
+impl Pruner {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.engine.clock.sleep(self.engine.settings.prune_every) => {}
+            }
+            match self.run_once().await {
+                Ok(pruned) => tracing::info!(
+                    ledger = pruned.ledger,
+                    effects = pruned.effects,
+                    "what is over was pruned"
+                ),
+                Err(error) => tracing::warn!(%error, "pruning stopped early"),
+            }
+        }
+    }
+
+    pub async fn run_once(&self) -> Result<Pruned, StoreError> {
+        let (store, now) = (&self.engine.store, self.engine.clock.now());
+        let mut pruned = Pruned::default();
+        loop {
+            let removed = store.prune_ledger(now, BATCH).await?;
+            pruned.ledger += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        let mut after = None;
+        loop {
+            let (removed, last) = store.prune_effects(now, after, BATCH).await?;
+            pruned.effects += removed;
+            if last.is_none() {
+                break;
+            }
+            after = last;
+        }
+        // Yesterday's quota may still be asked for by a process whose clock is behind.
+        pruned.quotas = store.prune_quotas(now.day() - 1).await?;
+        Ok(pruned)
+    }
+}

@@ -1,0 +1,49 @@
+//! Signs of life: for the effects in hand, and for the process.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+
+/// Renews leases at half their length, until the last effect in hand has ended.
+pub(crate) struct Renewer {
+    engine: Arc<Engine>,
+}
+
+impl Renewer {
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    pub async fn run(self, drained: CancellationToken) {
+        loop {
+            let wait = match self.run_once().await {
+                Ok(()) => self.engine.shortest_lease() / 2,
+                Err(error) => {
+                    tracing::warn!(%error, "no sign of life could be given");
+                    self.engine.shortest_lease() / 8
+                }
+            };
+            tokio::select! {
+                biased;
+                () = drained.cancelled() => break,
+                () = self.engine.clock.sleep(wait) => {}
+            }
+        }
+        if let Err(error) = self.engine.store.worker_gone(&self.engine.settings.worker).await {
+            tracing::debug!(%error, "the worker's row stays until somebody finds it lapsed");
+        }
+    }
+
+    async fn run_once(&self) -> Result<(), tashika_store::StoreError> {
+        let Engine { store, clock, settings, held, .. } = &*self.engine;
+        let now = clock.now();
+        store.worker_alive(&settings.worker, now, self.engine.longest_lease()).await?;
+        for lost in store.renew(held.all(), now).await? {
+            // Its settlement will be refused; there is nothing to stop that has not happened.
+            tracing::warn!(outbox_id = %lost.id, "the lease of a running effect was lost");
+        }
+        Ok(())
+    }
+}

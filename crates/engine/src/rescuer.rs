@@ -1,0 +1,166 @@
+//! Finds effects whose worker is gone, and effects that hide from the claim.
+//!
+//! A worker that dies leaves its effects `sending`. Its row in `workers` lapses, and that is the
+//! reason to look for them: the search reads the whole table. It is also made from time to time
+//! without a reason, for rows that were left behind in ways nobody foresaw, but never so often that
+//! it takes more than a small part of the time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::counter;
+use tashika_domain::changes::Attempt;
+use tashika_domain::effect::{self, Verdict};
+use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
+use tashika_store::{CommitError, Lapsed, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{Engine, lease};
+use crate::handler::Ending;
+use crate::worker;
+
+/// Effects taken back in one go.
+const BATCH: i64 = 500;
+/// A search without a reason may take this share of the time.
+const SHARE: u32 = 50;
+
+pub struct Rescuer {
+    engine: Arc<Engine>,
+    next_sweep: Timestamp,
+    next_look_back: Timestamp,
+}
+
+impl Rescuer {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        // At start-up: whatever an earlier life of this process left behind.
+        let now = engine.clock.now();
+        Self { engine, next_sweep: now, next_look_back: now }
+    }
+
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let lease = self.engine.shortest_lease();
+        let period = (lease / 8).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        loop {
+            if let Err(error) = self.run_once().await {
+                tracing::warn!(%error, "lapsed effects could not be looked for");
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.engine.clock.sleep(period) => {}
+            }
+        }
+    }
+
+    /// Looks once; returns how many effects were taken back.
+    pub async fn run_once(&mut self) -> Result<u64, StoreError> {
+        let now = self.engine.clock.now();
+        if now >= self.next_look_back {
+            for lane in self.engine.lanes.keys() {
+                self.engine.store.look_back(lane).await?;
+            }
+            let took = self.engine.clock.now().since(now);
+            self.next_look_back = now.plus((took * SHARE).max(Duration::from_secs(1)));
+        }
+        let dead = self.lapsed_workers(now).await?;
+        if dead.is_empty() && now < self.next_sweep {
+            return Ok(0);
+        }
+        let rescued = self.sweep(now).await?;
+        let took = self.engine.clock.now().since(now);
+        self.next_sweep = now.plus((took * SHARE).max(self.engine.shortest_lease() / 2));
+        for worker in dead {
+            self.engine.store.worker_gone(&worker).await?;
+        }
+        Ok(rescued)
+    }
+
+    async fn lapsed_workers(&self, now: Timestamp) -> Result<Vec<String>, StoreError> {
+        let workers = self.engine.store.workers().await?;
+        let lapsed = workers.into_iter().filter(|worker| {
+            let lease = Duration::from_millis(u64::try_from(worker.lease_ms).unwrap_or(0));
+            worker.heartbeat_at.plus(lease) <= now
+        });
+        Ok(lapsed.map(|worker| worker.id).collect())
+    }
+
+    /// Takes back every effect whose lease has run out by `now`; returns how many.
+    pub async fn sweep(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut rescued = 0;
+        for (lane, policy) in &self.engine.lanes {
+            rescued += self.sweep_lane(lane, policy, now).await?;
+        }
+        Ok(rescued)
+    }
+
+    async fn sweep_lane(
+        &self,
+        lane: &Lane,
+        policy: &LanePolicy,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let cutoff = now.minus(policy.lease);
+        let mut rescued = 0;
+        loop {
+            let lapsed = self.engine.store.lapsed(lane, cutoff, BATCH).await?;
+            let more = !lapsed.is_empty();
+            for found in lapsed {
+                rescued += u64::from(self.take_back(&found, policy, now).await?);
+            }
+            if !more {
+                return Ok(rescued);
+            }
+        }
+    }
+
+    /// Ends the lease of a lapsed effect. False if its worker or somebody else was faster.
+    async fn take_back(
+        &self,
+        lapsed: &Lapsed,
+        policy: &LanePolicy,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let effect = &lapsed.effect;
+        let verdict = effect::lapse(effect.attempts, policy, now);
+        let handler = self.engine.handlers.get(&effect.kind);
+        let ending = Ending {
+            effect,
+            verdict: &verdict,
+            result: None,
+            started_at: lapsed.locked_at,
+            rtt: Duration::ZERO,
+            now,
+            id: self.engine.ids.uuid(),
+        };
+        let mut changes = handler.map_or_else(Changes::new, |handler| handler.settle(&ending));
+        let reason = match &verdict {
+            Verdict::Retry { reason, .. } | Verdict::Aborted { reason, .. } => Some(reason),
+            Verdict::Succeeded => None,
+        };
+        changes.push(Write::Attempt(Attempt {
+            lease: lease(effect),
+            worker: lapsed.worker.clone(),
+            started_at: lapsed.locked_at,
+            finished_at: now,
+            outcome: "lapsed",
+            code: reason.map(|reason| reason.code.clone()),
+            message: reason.map(|reason| reason.message.clone()),
+            exchange: None,
+        }));
+        changes.push(worker::settlement(&self.engine, effect, verdict, now));
+        match self.engine.store.commit(changes).await {
+            Ok(()) => {
+                counter!("outbox_lock_lease_expired_total").increment(1);
+                tracing::warn!(
+                    outbox_id = %effect.id, locked_by = %lapsed.worker, attempts = effect.attempts + 1,
+                    "a lease ran out; the effect was taken back"
+                );
+                self.engine.store.wakeups().mark(&effect.lane);
+                Ok(true)
+            }
+            Err(CommitError::Stale(_) | CommitError::Taken(_)) => Ok(false),
+            Err(CommitError::Store(error)) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! One effect, from the claim to its settlement.
+//!
+//! Called by the dispatcher for every claimed effect. Guarantees: whatever the handler does,
+//! panicking included, ends in a verdict; the verdict, the ledger and the record of the attempt are
+//! one commit; and a commit that cannot be made because the database is away is made when it is back,
+//! unless the lease was lost meanwhile.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use metrics::{counter, histogram};
+use tashika_domain::changes::{Attempt, Settle};
+use tashika_domain::effect::{self, Effect, Verdict};
+use tashika_domain::ledger::{self, Clearance, IDEMPOTENCY_CONFLICT, LedgerKey};
+use tashika_domain::outcome::{Outcome, Reason};
+use tashika_domain::{Changes, Status, Timestamp, Write, digest};
+use tashika_store::{CommitError, Key};
+use tracing::{Instrument as _, field};
+
+use crate::engine::{Engine, lease};
+use crate::handler::{Ending, Handler, Job, Tried};
+
+/// Between two tries to write a settlement while the database is away.
+const SETTLE_RETRY: Duration = Duration::from_millis(250);
+
+/// Performs a claimed effect and settles it.
+///
+/// `clearance` is what the ledger said about it, if it has been asked.
+pub(crate) async fn perform(engine: Arc<Engine>, mut effect: Effect, clearance: Option<Clearance>) {
+    let span = tracing::info_span!(
+        "outbox.process",
+        outbox_id = %effect.id,
+        kind = %effect.kind,
+        attempts = effect.attempts,
+        outcome = field::Empty,
+    );
+    if let Some(parent) = &effect.traceparent {
+        (engine.settings.join_trace)(&span, parent);
+    }
+    async {
+        let Some(handler) = engine.handlers.get(&effect.kind).cloned() else {
+            // Perhaps a newer process knows it: a failure like any other, not a refusal.
+            let reason = Reason::new(effect::NO_HANDLER, "no handler knows this kind of effect");
+            let tried = Tried::new(Outcome::Busy { reason, retry_in: None });
+            settle(&engine, &effect, None, tried, engine.clock.now()).await;
+            return;
+        };
+        let clearance = match clearance {
+            Some(clearance) => clearance,
+            None => ask_ledger(&engine, &effect, &*handler).await,
+        };
+        let started_at = engine.clock.now();
+        let tried = match clearance {
+            Clearance::Send => attempt(&*handler, &effect, started_at).await,
+            Clearance::AlreadySucceeded => return settle_from_ledger(&engine, &effect).await,
+            Clearance::Conflict => return settle_conflict(&engine, &effect).await,
+        };
+        effect.in_doubt &= !tried.doubt_cleared;
+        let took = engine.clock.now().since(started_at);
+        histogram!("outbox_latency_ms", "phase" => "send").record(millis(took));
+        settle(&engine, &effect, Some(&*handler), tried, started_at).await;
+    }
+    .instrument(span)
+    .await;
+    engine.held.remove(effect.id);
+}
+
+async fn attempt(handler: &dyn Handler, effect: &Effect, now: Timestamp) -> Tried {
+    let work = AssertUnwindSafe(handler.attempt(Job { effect, now }));
+    match work.catch_unwind().await {
+        Ok(tried) => tried,
+        Err(panic) => {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "the handler panicked".to_owned());
+            // It may have panicked after sending.
+            Tried::new(Outcome::Lost(Reason::new(effect::HANDLER_PANICKED, message)))
+        }
+    }
+}
+
+/// Decides what the attempt means, and writes it down.
+async fn settle(
+    engine: &Engine,
+    effect: &Effect,
+    handler: Option<&dyn Handler>,
+    tried: Tried,
+    started_at: Timestamp,
+) {
+    let now = engine.clock.now();
+    let policy = engine.policy(&effect.lane);
+    let verdict = effect::settle(effect, &tried.outcome, &policy, now);
+    let result = match &tried.outcome {
+        Outcome::Done(value) => Some(value),
+        _ => None,
+    };
+    let ending = Ending {
+        effect,
+        verdict: &verdict,
+        result,
+        started_at,
+        rtt: tried.rtt,
+        now,
+        id: engine.ids.uuid(),
+    };
+    let mut changes = handler.map(|handler| handler.settle(&ending)).unwrap_or_default();
+    if let Some(record) = record(engine, effect, &tried, started_at, now) {
+        changes.push(Write::Attempt(record));
+    }
+    changes.push(settlement(engine, effect, verdict.clone(), now));
+    match commit(engine, changes).await {
+        Ok(()) => report(effect, &verdict),
+        Err(CommitError::Taken(Key::Ledger)) => {
+            // The ledger was settled behind our back: it is the truth, the row follows it.
+            let clearance = match handler {
+                Some(handler) => ask_ledger(engine, effect, handler).await,
+                None => Clearance::Conflict,
+            };
+            match clearance {
+                Clearance::AlreadySucceeded => settle_from_ledger(engine, effect).await,
+                Clearance::Send | Clearance::Conflict => settle_conflict(engine, effect).await,
+            }
+        }
+        Err(error) => not_settled(effect, &error),
+    }
+    histogram!("outbox_latency_ms", "phase" => "commit")
+        .record(millis(engine.clock.now().since(now)));
+}
+
+/// The ledger already has the answer; only the row was left behind (W-105).
+async fn settle_from_ledger(engine: &Engine, effect: &Effect) {
+    let verdict = Verdict::Succeeded;
+    let now = engine.clock.now();
+    match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
+        Ok(()) => report(effect, &verdict),
+        Err(error) => not_settled(effect, &error),
+    }
+}
+
+/// The key belongs to another request: the row is given up, the ledger stays as it is.
+async fn settle_conflict(engine: &Engine, effect: &Effect) {
+    let reason = Reason::new(IDEMPOTENCY_CONFLICT, "the key belongs to another request");
+    let verdict = Verdict::Aborted { reason, in_doubt: effect.in_doubt };
+    let now = engine.clock.now();
+    match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
+        Ok(()) => report(effect, &verdict),
+        Err(error) => not_settled(effect, &error),
+    }
+}
+
+/// Asks the ledger until it answers: nothing may be sent without its word.
+async fn ask_ledger(engine: &Engine, effect: &Effect, handler: &dyn Handler) -> Clearance {
+    let (Some(key), Some(digest)) = (&effect.key, handler.request_digest(effect)) else {
+        return Clearance::Send;
+    };
+    let key = LedgerKey::new(&effect.kind, key);
+    loop {
+        match engine.store.ledger_entry(&key).await {
+            Ok(entry) => return ledger::before_sending(entry.as_ref(), &digest),
+            Err(error) => {
+                tracing::warn!(%error, outbox_id = %effect.id, "the ledger could not be asked yet");
+                engine.clock.sleep(SETTLE_RETRY).await;
+            }
+        }
+    }
+}
+
+pub(crate) fn settlement(
+    engine: &Engine,
+    effect: &Effect,
+    verdict: Verdict,
+    now: Timestamp,
+) -> Write {
+    let expires_at = now.plus(engine.policy(&effect.lane).keep);
+    Write::Settle(Settle { lease: lease(effect), verdict, now, expires_at })
+}
+
+/// The record of an attempt. An effect that spoke to nobody and ended well is told by its row alone.
+fn record(
+    engine: &Engine,
+    effect: &Effect,
+    tried: &Tried,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+) -> Option<Attempt> {
+    let (outcome, reason) = match &tried.outcome {
+        Outcome::Done(_) if tried.exchange.is_none() => return None,
+        Outcome::Done(_) => ("done", None),
+        Outcome::Refused(reason) => ("refused", Some(reason)),
+        Outcome::Busy { reason, .. } => ("busy", Some(reason)),
+        Outcome::Lost(reason) => ("lost", Some(reason)),
+    };
+    Some(Attempt {
+        lease: lease(effect),
+        worker: engine.settings.worker.clone(),
+        started_at,
+        finished_at,
+        outcome,
+        code: reason.map(|reason| reason.code.clone()),
+        message: reason.map(|reason| reason.message.clone()),
+        exchange: tried.exchange.clone(),
+    })
+}
+
+/// Commits, and keeps trying while the database is away and the lease may still be ours.
+async fn commit(engine: &Engine, changes: Changes) -> Result<(), CommitError> {
+    // After two leases without a heartbeat somebody else has it for certain.
+    let give_up = engine.clock.now().plus(engine.longest_lease() * 2);
+    loop {
+        match engine.store.commit(changes.clone()).await {
+            Err(CommitError::Store(error)) if engine.clock.now() < give_up => {
+                tracing::warn!(%error, "a settlement could not be written yet");
+                engine.clock.sleep(SETTLE_RETRY).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn report(effect: &Effect, verdict: &Verdict) {
+    let status = verdict.status();
+    tracing::Span::current().record("outcome", status.as_str());
+    counter!("outbox_processed_total", "outcome" => status.as_str()).increment(1);
+    let key = effect.key.as_deref().map(hashed);
+    let failure = match verdict {
+        Verdict::Succeeded => None,
+        Verdict::Retry { reason, .. } | Verdict::Aborted { reason, .. } => Some(reason),
+    };
+    if let Verdict::Retry { .. } = verdict {
+        let attempt = (effect.attempts + 1).to_string();
+        counter!("outbox_retry_total", "attempt" => attempt).increment(1);
+    }
+    let attempts = effect.attempts + u32::from(failure.is_some());
+    let reason_code = failure.map(|reason| reason.code.as_str());
+    if status == Status::Aborted {
+        tracing::error!(
+            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
+            reason_code, "an effect was given up"
+        );
+    } else if reason_code.is_some() {
+        tracing::warn!(
+            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
+            reason_code, "an attempt failed"
+        );
+    } else {
+        tracing::debug!(
+            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
+            "an effect was settled"
+        );
+    }
+}
+
+fn not_settled(effect: &Effect, error: &CommitError) {
+    counter!("outbox_processed_total", "outcome" => "lost_lease").increment(1);
+    tracing::warn!(outbox_id = %effect.id, %error, "an effect is no longer ours to settle");
+}
+
+/// Keys identify customers' requests: logs carry a hash of them.
+pub(crate) fn hashed(key: &str) -> String {
+    digest::sha256(key.as_bytes())["sha256:".len()..][..16].to_owned()
+}
+
+pub(crate) fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
