@@ -29,7 +29,7 @@
 //!
 //! # Replies
 //!
-//! A reply about an order is a JSON object, read by `report`: `status` (`executed`, `working`,
+//! A reply about an order is a JSON object (`report` reads it): `status` (`executed`, `working`,
 //! `rejected`, `not_found`), `order_ref`, `fills: [{px, qty, ts}]`, `cost`, `warnings`, and
 //! `client_order_id`, which must be ours if it is given. What a status code means is the table in
 //! `mapping`.
@@ -57,7 +57,7 @@ use super::{
 };
 use crate::http::{Answer, Call, Client, ClientConfig, ClientError, Known, NotSent, Request};
 use crate::signature::{self, Nonces, Signed};
-use mapping::Meaning;
+use mapping::{Meaning, judged, located, placed, withdrawn};
 
 /// How long a broker may take (`BROKER_TIMEOUT_MS`).
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -70,7 +70,6 @@ const KEY: HeaderName = HeaderName::from_static("x-broker-key");
 const TIMESTAMP: HeaderName = HeaderName::from_static("x-broker-timestamp");
 const NONCE: HeaderName = HeaderName::from_static("x-broker-nonce");
 const SIGNATURE: HeaderName = HeaderName::from_static("x-broker-signature");
-const REQUEST_ID: &str = "x-request-id";
 
 /// What an operator says about a broker. Has no `Debug`: an address may be mistyped with a password.
 pub struct Profile {
@@ -192,7 +191,8 @@ impl HttpBroker {
     async fn place(&self, send: SendOrder<'_>) -> Reply<Execution> {
         const REQUEST: &str = "POST /orders";
         let id = &send.order.idempotency_key;
-        let (Some(id_header), Ok(body)) = (header(id), serde_json::from_str::<Value>(send.body))
+        let (Some((id_header, _)), Ok(body)) =
+            (written(id), serde_json::from_str::<Value>(send.body))
         else {
             return not_expressible(REQUEST, "the order cannot be written as a request");
         };
@@ -260,7 +260,7 @@ impl HttpBroker {
 
     async fn locate(&self, id: &str, now: Timestamp) -> Reply<Whereabouts> {
         const REQUEST: &str = "GET /orders/{client_order_id}";
-        let Some(path) = order_path(id) else {
+        let Some((_, path)) = written(id) else {
             // It cannot have been sent under this id either.
             let mut reply = not_expressible(REQUEST, "the id cannot be written into a path");
             reply.outcome = Outcome::Done(Whereabouts::NotFound);
@@ -281,7 +281,7 @@ impl HttpBroker {
 
     async fn withdraw(&self, id: &str, now: Timestamp) -> Reply<()> {
         const REQUEST: &str = "DELETE /orders/{client_order_id}";
-        let Some(path) = order_path(id) else {
+        let Some((_, path)) = written(id) else {
             return not_expressible(REQUEST, "the id cannot be written into a path");
         };
         let call = self.call(Ask::bare(Method::DELETE, &path, now)).await;
@@ -328,95 +328,6 @@ impl Broker for HttpBroker {
     }
 }
 
-/// What a reply to `send` means, where its body matters.
-fn placed(answer: &Answer, id: &str) -> Option<Outcome<Execution>> {
-    if Meaning::of(answer.status) != Meaning::Accepted {
-        return None;
-    }
-    let status = answer.status.as_u16();
-    Some(match report::whereabouts(&answer.body, id) {
-        Some(Whereabouts::Executed(execution)) => Outcome::Done(execution),
-        Some(Whereabouts::Rejected(reason)) => Outcome::Refused(reason),
-        Some(Whereabouts::Working) => Outcome::Lost(Reason::new(
-            broker_code::TIMEOUT,
-            format!("the broker answered {status}: it has the order and is not done with it"),
-        )),
-        // It said yes, so the order is probably executed; without a report nobody can say how.
-        Some(Whereabouts::NotFound) | None => Outcome::Lost(Reason::new(
-            broker_code::UNKNOWN,
-            format!("the broker answered {status} without a readable report"),
-        )),
-    })
-}
-
-/// What a reply to `status` means, where its body matters.
-fn located(answer: &Answer, id: &str) -> Option<Outcome<Whereabouts>> {
-    let status = answer.status.as_u16();
-    match Meaning::of(answer.status) {
-        Meaning::Accepted => Some(match report::whereabouts(&answer.body, id) {
-            Some(whereabouts) => Outcome::Done(whereabouts),
-            None => Outcome::Lost(Reason::new(
-                broker_code::UNKNOWN,
-                format!("the broker answered {status} without a readable report"),
-            )),
-        }),
-        // "Not found" leads to sending again. A 404 of some router on the way must not do that, so
-        // the broker has to say it in words.
-        _ if status == 404 => Some(if report::is_not_found(&answer.body) {
-            Outcome::Done(Whereabouts::NotFound)
-        } else {
-            Outcome::Lost(Reason::new(
-                broker_code::UNKNOWN,
-                "404, but not the broker's ORDER_NOT_FOUND: it may come from something in between",
-            ))
-        }),
-        _ => None,
-    }
-}
-
-/// What a reply to `cancel` means, where its body matters.
-fn withdrawn(answer: &Answer) -> Option<Outcome<()>> {
-    match Meaning::of(answer.status) {
-        Meaning::Accepted => Some(Outcome::Done(())),
-        Meaning::Conflict if report::is_already_processed(&answer.body) => Some(Outcome::Refused(
-            Reason::new(ALREADY_PROCESSED, "too late: the order is executed"),
-        )),
-        _ => None,
-    }
-}
-
-/// From a call to a reply: `read` looks at answers first, the table decides about the rest.
-fn judged<T>(
-    request: &str,
-    call: &Call,
-    now: Timestamp,
-    read: impl FnOnce(&Answer) -> Option<Outcome<T>>,
-) -> Reply<T> {
-    let (outcome, said, reference) = match &call.known {
-        Known::Answered(answer) => (
-            read(answer).unwrap_or_else(|| mapping::outcome(answer, now)),
-            answer.status.as_u16().to_string(),
-            request_id(answer),
-        ),
-        Known::NotSent(why) => {
-            let reason = Reason::new(broker_code::UNREACHABLE, why.to_string());
-            let retry_in = None;
-            (Outcome::Busy { reason, retry_in }, format!("not sent: {why}"), None)
-        }
-        Known::NoAnswer(why) => {
-            let reason = Reason::new(broker_code::TIMEOUT, why.to_string());
-            (Outcome::Lost(reason), why.to_string(), None)
-        }
-    };
-    let exchange = Exchange {
-        request: request.to_owned(),
-        reply: said,
-        reference,
-        sent: !matches!(call.known, Known::NotSent(_)),
-    };
-    Reply { outcome, exchange, rtt: call.rtt }
-}
-
 /// Nothing was sent, because it could not even be written down. Repeating would not help.
 fn not_expressible<T>(request: &str, why: &str) -> Reply<T> {
     Reply {
@@ -435,12 +346,6 @@ fn unsendable(why: &str) -> Call {
     Call { known: Known::NotSent(NotSent::Unsendable(why.to_owned())), rtt: Duration::ZERO }
 }
 
-/// The broker's name for the exchange, if it gave one that can be shown.
-fn request_id(answer: &Answer) -> Option<String> {
-    let id = answer.headers.get(REQUEST_ID)?.to_str().ok()?.trim();
-    (!id.is_empty() && id.len() <= 128).then(|| id.to_owned())
-}
-
 /// The text as a header value, if every recipient will read back exactly this text.
 fn header(text: &str) -> Option<HeaderValue> {
     let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
@@ -450,12 +355,13 @@ fn header(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
 }
 
-/// `/orders/{id}`, everything but unreserved characters percent-encoded; `None` for ids under which
-/// no order can have been sent, and for the two that a URL would swallow.
-fn order_path(id: &str) -> Option<String> {
-    if header(id).is_none() || matches!(id, "." | "..") {
-        return None;
-    }
+/// An id as the header and the path that carry it.
+///
+/// `None` for ids that one of the two cannot carry unchanged, so that an id under which an order was
+/// sent can always be asked about. In the path everything but unreserved characters is
+/// percent-encoded; `.` and `..` would be swallowed by the URL.
+fn written(id: &str) -> Option<(HeaderValue, String)> {
+    let header = header(id).filter(|_| !matches!(id, "." | ".."))?;
     let segment: String = id
         .bytes()
         .map(|byte| match byte {
@@ -465,7 +371,7 @@ fn order_path(id: &str) -> Option<String> {
             other => format!("%{other:02X}"),
         })
         .collect();
-    Some(format!("/orders/{segment}"))
+    Some((header, format!("/orders/{segment}")))
 }
 
 #[cfg(test)]
@@ -485,7 +391,8 @@ mod tests {
             ("a\nb", None),
             ("鍵-鍵-鍵-鍵-鍵", None),
         ] {
-            assert_eq!(order_path(id).as_deref(), expected, "{id:?}");
+            let path = written(id).map(|(_, path)| path);
+            assert_eq!(path.as_deref(), expected, "{id:?}");
         }
     }
 

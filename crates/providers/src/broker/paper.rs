@@ -8,7 +8,7 @@
 //!
 //! Repeats under the same key are recognised by nature. Executed orders are remembered **in memory
 //! only**, the last [`REMEMBERED`] of them: after a restart, or in another process, `status` says
-//! `NotFound` for an order that was executed, which is harmless because nothing was. It fails no
+//! `NotFound` for an order that was executed, which is harmless because it was executed on paper. It fails no
 //! order and has no market hours.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -42,12 +42,13 @@ fn no_connection(error: &reqwest::Error, connect_timeout: Duration) -> NotSent {
     NotSent::Unreachable(innermost(error))
 }
 
-/// The TLS library reports through `io::Error`, whose `source` skips the error that it wraps.
+/// The TLS library reports through `io::Error`s, one inside the other, whose `source` skips the error
+/// that they wrap.
 fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    cause.downcast_ref::<rustls::Error>().or_else(|| {
-        let io = cause.downcast_ref::<io::Error>()?;
-        io.get_ref()?.downcast_ref::<rustls::Error>()
-    })
+    match cause.downcast_ref::<io::Error>() {
+        Some(io) => tls_error(io.get_ref()?),
+        None => cause.downcast_ref::<rustls::Error>(),
+    }
 }
 
 /// The text of the first cause: the outer layers repeat the URL, which may hold a client's key.

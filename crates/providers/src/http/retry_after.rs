@@ -38,8 +38,10 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 fn http_date(text: &str) -> Option<Timestamp> {
     let date =
         DATE_FORMS.iter().find_map(|form| strtime::parse(form, text).ok()?.to_datetime().ok())?;
-    let zoned = date.to_zoned(TimeZone::UTC).ok()?;
-    Some(Timestamp::from_micros(zoned.timestamp().as_microsecond()))
+    // Only the last day of the year 9999 does not fit, and servers do write it to say "never".
+    let micros =
+        date.to_zoned(TimeZone::UTC).map_or(i64::MAX, |at| at.timestamp().as_microsecond());
+    Some(Timestamp::from_micros(micros))
 }
 
 #[cfg(test)]

@@ -114,8 +114,8 @@ pub async fn read_request(stream: &mut TcpStream) -> Option<Heard> {
             return None;
         }
     };
-    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
-    let mut lines = head.lines();
+    let text = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let mut lines = text.lines();
     let mut first = lines.next()?.split(' ');
     let headers: Vec<(String, String)> = lines
         .filter_map(|line| line.split_once(": "))

@@ -1,15 +1,20 @@
-//! What a broker's status code means, as a table.
+//! From what is known after a call to what it means.
 //!
-//! The question that each row answers is: can the order have been executed? Where the answer is not
-//! a clear no, the row says `Lost`, and the order is asked about or repeated under its key.
+//! [`Meaning::of`] is the table of status codes; [`placed`], [`located`] and [`withdrawn`] read the
+//! bodies that say more than the code; [`judged`] puts the two together with the evidence. The
+//! question that each row of the table answers is: can the order have been executed? Where the
+//! answer is not a clear no, the row says `Lost`, and the order is asked about, or repeated under its
+//! key.
 
 use ::http::StatusCode;
-use tashika_domain::order::broker_code;
-use tashika_domain::outcome::Reason;
+use tashika_domain::order::{Execution, broker_code};
+use tashika_domain::outcome::{Exchange, Reason};
 use tashika_domain::{Outcome, Timestamp};
 
-use super::report;
-use crate::http::{Answer, retry_after};
+use super::{ALREADY_PROCESSED, Reply, Whereabouts, report};
+use crate::http::{Answer, Call, Known, retry_after};
+
+const REQUEST_ID: &str = "x-request-id";
 
 /// What a status code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +58,7 @@ impl Meaning {
 }
 
 /// The outcome of an answer whose body changes nothing, or has nothing more to say.
-pub(super) fn outcome<T>(answer: &Answer, now: Timestamp) -> Outcome<T> {
+fn outcome<T>(answer: &Answer, now: Timestamp) -> Outcome<T> {
     let retry_in = retry_after(&answer.headers, now);
     let reason = |code: &str| Reason::new(code, report::sentence(answer));
     match Meaning::of(answer.status) {
@@ -70,4 +75,99 @@ pub(super) fn outcome<T>(answer: &Answer, now: Timestamp) -> Outcome<T> {
         }
         Meaning::BusyIfToldWhen(code) | Meaning::Lost(code) => Outcome::Lost(reason(code)),
     }
+}
+
+/// What a reply to `send` means, where its body matters.
+pub(super) fn placed(answer: &Answer, id: &str) -> Option<Outcome<Execution>> {
+    if Meaning::of(answer.status) != Meaning::Accepted {
+        return None;
+    }
+    let status = answer.status.as_u16();
+    Some(match report::whereabouts(&answer.body, id) {
+        Some(Whereabouts::Executed(execution)) => Outcome::Done(execution),
+        Some(Whereabouts::Rejected(reason)) => Outcome::Refused(reason),
+        Some(Whereabouts::Working) => Outcome::Lost(Reason::new(
+            broker_code::TIMEOUT,
+            format!("the broker answered {status}: it has the order and is not done with it"),
+        )),
+        // It said yes, so the order is probably executed; without a report nobody can say how.
+        Some(Whereabouts::NotFound) | None => Outcome::Lost(Reason::new(
+            broker_code::UNKNOWN,
+            format!("the broker answered {status} without a readable report"),
+        )),
+    })
+}
+
+/// What a reply to `status` means, where its body matters.
+pub(super) fn located(answer: &Answer, id: &str) -> Option<Outcome<Whereabouts>> {
+    let status = answer.status.as_u16();
+    match Meaning::of(answer.status) {
+        Meaning::Accepted => Some(match report::whereabouts(&answer.body, id) {
+            Some(whereabouts) => Outcome::Done(whereabouts),
+            None => Outcome::Lost(Reason::new(
+                broker_code::UNKNOWN,
+                format!("the broker answered {status} without a readable report"),
+            )),
+        }),
+        // "Not found" leads to sending again. A 404 of some router on the way must not do that, so
+        // the broker has to say it in words.
+        _ if status == 404 => Some(if report::is_not_found(&answer.body) {
+            Outcome::Done(Whereabouts::NotFound)
+        } else {
+            Outcome::Lost(Reason::new(
+                broker_code::UNKNOWN,
+                "404, but not the broker's ORDER_NOT_FOUND: it may come from something in between",
+            ))
+        }),
+        _ => None,
+    }
+}
+
+/// What a reply to `cancel` means, where its body matters.
+pub(super) fn withdrawn(answer: &Answer) -> Option<Outcome<()>> {
+    match Meaning::of(answer.status) {
+        Meaning::Accepted => Some(Outcome::Done(())),
+        Meaning::Conflict if report::is_already_processed(&answer.body) => Some(Outcome::Refused(
+            Reason::new(ALREADY_PROCESSED, "too late: the order is executed"),
+        )),
+        _ => None,
+    }
+}
+
+/// From a call to a reply: `read` looks at answers first, the table decides about the rest.
+pub(super) fn judged<T>(
+    request: &str,
+    call: &Call,
+    now: Timestamp,
+    read: impl FnOnce(&Answer) -> Option<Outcome<T>>,
+) -> Reply<T> {
+    let (outcome, said, reference) = match &call.known {
+        Known::Answered(answer) => (
+            read(answer).unwrap_or_else(|| outcome(answer, now)),
+            answer.status.as_u16().to_string(),
+            request_id(answer),
+        ),
+        Known::NotSent(why) => {
+            let reason = Reason::new(broker_code::UNREACHABLE, why.to_string());
+            let retry_in = None;
+            (Outcome::Busy { reason, retry_in }, format!("not sent: {why}"), None)
+        }
+        Known::NoAnswer(why) => {
+            let reason = Reason::new(broker_code::TIMEOUT, why.to_string());
+            (Outcome::Lost(reason), why.to_string(), None)
+        }
+    };
+    let exchange = Exchange {
+        request: request.to_owned(),
+        reply: said,
+        reference,
+        sent: !matches!(call.known, Known::NotSent(_)),
+    };
+    Reply { outcome, exchange, rtt: call.rtt }
+}
+
+/// The broker's name for the exchange, if it gave one that can be shown.
+fn request_id(answer: &Answer) -> Option<String> {
+    let id = answer.headers.get(REQUEST_ID)?.to_str().ok()?.trim();
+    (!id.is_empty() && id.len() <= 128).then(|| id.to_owned())
 }
