@@ -1,4 +1,4 @@
-//! Throwaway `PostgreSQL` for tests: a fresh database for each, and whole servers to kill.
+//! Throwaway PostgreSQL for tests: a fresh database for each, and whole servers to kill.
 //!
 //! Called by the tests of every crate. A test that needs a database takes [`TestPostgres::database`]; a test that needs a
 //! server to misbehave takes a [`Cluster`] of its own, so that its neighbours do not notice.
@@ -92,17 +92,10 @@ impl TestDatabase {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
             let name = format!("test_{}_{number}", std::process::id());
             // template0 is never connected to, and so can always be copied.
-            match execute(
-                &server_url,
-                &format!("create database {name} template template0"),
-            ) {
+            match execute(&server_url, &format!("create database {name} template template0")) {
                 Ok(()) => {
                     let url = with_database(&server_url, &name);
-                    return Self {
-                        server_url,
-                        name,
-                        url,
-                    };
+                    return Self { server_url, name, url };
                 }
                 // An earlier process had the same id and was killed before it could drop its databases.
                 Err(error) if error.code() == Some(&SqlState::DUPLICATE_DATABASE) => {}
@@ -143,7 +136,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// When `PostgreSQL` is not installed or does not start.
+    /// When PostgreSQL is not installed or does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::try_start()
@@ -172,12 +165,7 @@ impl Cluster {
                 "{url}\n(scripts/test installs PostgreSQL; TASHIKA_TEST_DATABASES=sqlite does without)"
             );
         }
-        Ok(Self {
-            url,
-            script,
-            commands,
-            answers,
-        })
+        Ok(Self { url, script, commands, answers })
     }
 
     /// Where to connect to: the database `postgres`, as its superuser. Stays the same across restarts.
@@ -252,9 +240,7 @@ fn with_database(server_url: &str, name: &str) -> String {
         None => (server_url, ""),
     };
     let host = address.find("://").map_or(0, |at| at + "://".len());
-    let end = address[host..]
-        .find('/')
-        .map_or(address.len(), |at| host + at);
+    let end = address[host..].find('/').map_or(address.len(), |at| host + at);
     format!("{}/{name}{options}", &address[..end])
 }
 
@@ -300,18 +286,14 @@ mod tests {
         let database = TestPostgres::database();
         let url = database.url().to_owned();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let (client, connection) = runtime
-            .block_on(tokio_postgres::connect(&url, NoTls))
-            .unwrap();
+        let (client, connection) = runtime.block_on(tokio_postgres::connect(&url, NoTls)).unwrap();
         runtime.spawn(connection);
 
         drop(database);
 
         let error = execute(&url, "select 1").unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::UNDEFINED_DATABASE));
-        runtime
-            .block_on(client.simple_query("select 1"))
-            .unwrap_err();
+        runtime.block_on(client.simple_query("select 1")).unwrap_err();
     }
 
     #[tokio::test]
