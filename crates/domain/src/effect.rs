@@ -196,6 +196,15 @@ impl Verdict {
             Self::Aborted { .. } => Status::Aborted,
         }
     }
+
+    /// Why it did not succeed.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::Succeeded => None,
+            Self::Retry { reason, .. } | Self::Aborted { reason, .. } => Some(reason),
+        }
+    }
 }
 
 /// Decides what an attempt's outcome means for the effect.

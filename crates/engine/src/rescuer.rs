@@ -103,12 +103,12 @@ impl Rescuer {
         let cutoff = now.minus(policy.lease);
         let mut rescued = 0;
         loop {
-            let lapsed = self.engine.store.lapsed(lane, cutoff, BATCH).await?;
-            let more = !lapsed.is_empty();
-            for found in lapsed {
-                rescued += u64::from(self.take_back(&found, policy, now).await?);
+            let mut taken_back = 0;
+            for found in self.engine.store.lapsed(lane, cutoff, BATCH).await? {
+                taken_back += u64::from(self.take_back(&found, policy, now).await?);
             }
-            if !more {
+            rescued += taken_back;
+            if taken_back == 0 {
                 return Ok(rescued);
             }
         }
@@ -123,21 +123,52 @@ impl Rescuer {
     ) -> Result<bool, StoreError> {
         let effect = &lapsed.effect;
         let verdict = effect::lapse(effect.attempts, policy, now);
-        let handler = self.engine.handlers.get(&effect.kind);
+        let result = match self.end_lease(lapsed, &verdict, now).await {
+            // The ledger was settled before the worker died: the next one to claim the effect will
+            // see that and settle the row by it.
+            Err(CommitError::Taken(_)) => {
+                let patient = LanePolicy { max_attempts: u32::MAX, ..policy.clone() };
+                let again = effect::lapse(effect.attempts, &patient, now);
+                self.end_lease(lapsed, &again, now).await
+            }
+            result => result,
+        };
+        match result {
+            Ok(()) => {
+                counter!("outbox_lock_lease_expired_total").increment(1);
+                tracing::warn!(
+                    outbox_id = %effect.id,
+                    locked_by = %lapsed.worker,
+                    attempts = effect.attempts + 1,
+                    "a lease ran out; the effect was taken back"
+                );
+                self.engine.store.wakeups().mark(&effect.lane);
+                Ok(true)
+            }
+            Err(CommitError::Stale(_) | CommitError::Taken(_)) => Ok(false),
+            Err(CommitError::Store(error)) => Err(error),
+        }
+    }
+
+    async fn end_lease(
+        &self,
+        lapsed: &Lapsed,
+        verdict: &Verdict,
+        now: Timestamp,
+    ) -> Result<(), CommitError> {
+        let effect = &lapsed.effect;
         let ending = Ending {
             effect,
-            verdict: &verdict,
+            verdict,
             result: None,
             started_at: lapsed.locked_at,
             rtt: Duration::ZERO,
             now,
             id: self.engine.ids.uuid(),
         };
+        let handler = self.engine.handlers.get(&effect.kind);
         let mut changes = handler.map_or_else(Changes::new, |handler| handler.settle(&ending));
-        let reason = match &verdict {
-            Verdict::Retry { reason, .. } | Verdict::Aborted { reason, .. } => Some(reason),
-            Verdict::Succeeded => None,
-        };
+        let reason = verdict.reason();
         changes.push(Write::Attempt(Attempt {
             lease: lease(effect),
             worker: lapsed.worker.clone(),
@@ -148,19 +179,7 @@ impl Rescuer {
             message: reason.map(|reason| reason.message.clone()),
             exchange: None,
         }));
-        changes.push(worker::settlement(&self.engine, effect, verdict, now));
-        match self.engine.store.commit(changes).await {
-            Ok(()) => {
-                counter!("outbox_lock_lease_expired_total").increment(1);
-                tracing::warn!(
-                    outbox_id = %effect.id, locked_by = %lapsed.worker, attempts = effect.attempts + 1,
-                    "a lease ran out; the effect was taken back"
-                );
-                self.engine.store.wakeups().mark(&effect.lane);
-                Ok(true)
-            }
-            Err(CommitError::Stale(_) | CommitError::Taken(_)) => Ok(false),
-            Err(CommitError::Store(error)) => Err(error),
-        }
+        changes.push(worker::settlement(&self.engine, effect, verdict.clone(), now));
+        self.engine.store.commit(changes).await
     }
 }

@@ -226,10 +226,7 @@ fn report(effect: &Effect, verdict: &Verdict) {
     tracing::Span::current().record("outcome", status.as_str());
     counter!("outbox_processed_total", "outcome" => status.as_str()).increment(1);
     let key = effect.key.as_deref().map(hashed);
-    let failure = match verdict {
-        Verdict::Succeeded => None,
-        Verdict::Retry { reason, .. } | Verdict::Aborted { reason, .. } => Some(reason),
-    };
+    let failure = verdict.reason();
     if let Verdict::Retry { .. } = verdict {
         let attempt = (effect.attempts + 1).to_string();
         counter!("outbox_retry_total", "attempt" => attempt).increment(1);
