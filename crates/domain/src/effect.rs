@@ -250,6 +250,8 @@ fn retry_or_give_up(
 pub const LEASE_EXPIRED: &str = "LEASE_EXPIRED";
 /// Code of an attempt whose handler panicked.
 pub const HANDLER_PANICKED: &str = "HANDLER_PANICKED";
+/// Code of an attempt whose settlement the database did not take.
+pub const SETTLEMENT_REFUSED: &str = "SETTLEMENT_REFUSED";
 /// Code of an effect whose payload its handler could not read.
 pub const PAYLOAD_UNREADABLE: &str = "PAYLOAD_UNREADABLE";
 /// Code of an effect whose kind no handler in this process knows.

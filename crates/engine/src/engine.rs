@@ -53,6 +53,8 @@ pub struct Engine {
     pub(crate) ids: Ids,
     pub(crate) settings: Settings,
     pub(crate) lanes: BTreeMap<Lane, LanePolicy>,
+    /// For effects of a lane that this process does not work on.
+    fallback: LanePolicy,
     pub(crate) handlers: BTreeMap<String, Arc<dyn Handler>>,
     pub(crate) held: Held,
 }
@@ -66,6 +68,7 @@ impl Engine {
             ids,
             settings,
             lanes: BTreeMap::new(),
+            fallback: LanePolicy::default(),
             handlers: BTreeMap::new(),
             held: Held::default(),
         }
@@ -90,8 +93,8 @@ impl Engine {
         &self.store
     }
 
-    pub(crate) fn policy(&self, lane: &Lane) -> LanePolicy {
-        self.lanes.get(lane).cloned().unwrap_or_default()
+    pub(crate) fn policy(&self, lane: &Lane) -> &LanePolicy {
+        self.lanes.get(lane).unwrap_or(&self.fallback)
     }
 
     /// The shortest lease of all lanes: what the agents' rhythm follows.

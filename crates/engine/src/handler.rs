@@ -26,6 +26,11 @@ pub trait Handler: Send + Sync {
         Changes::new()
     }
 
+    /// Who performs it, for the log: the broker, the gateway.
+    fn adapter(&self) -> Option<&str> {
+        None
+    }
+
     /// The digest under which the ledger must know the request. `None`: no ledger is asked.
     fn request_digest(&self, effect: &Effect) -> Option<String> {
         effect.digest.clone()

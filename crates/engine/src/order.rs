@@ -120,6 +120,10 @@ impl Handler for OrderHandler {
         })
     }
 
+    fn adapter(&self) -> Option<&str> {
+        Some(self.broker.name())
+    }
+
     /// Orders that an application enqueued by itself have no digest yet; theirs is made here.
     fn request_digest(&self, effect: &Effect) -> Option<String> {
         effect.digest.clone().or_else(|| {

@@ -85,8 +85,7 @@ impl Rescuer {
         Ok(lapsed.map(|worker| worker.id).collect())
     }
 
-    /// Takes back every effect whose lease has run out by `now`; returns how many.
-    pub async fn sweep(&self, now: Timestamp) -> Result<u64, StoreError> {
+    async fn sweep(&self, now: Timestamp) -> Result<u64, StoreError> {
         let mut rescued = 0;
         for (lane, policy) in &self.engine.lanes {
             rescued += self.sweep_lane(lane, policy, now).await?;
@@ -94,7 +93,8 @@ impl Rescuer {
         Ok(rescued)
     }
 
-    async fn sweep_lane(
+    /// Takes back the effects of a lane whose lease has run out by `now`; returns how many.
+    pub async fn sweep_lane(
         &self,
         lane: &Lane,
         policy: &LanePolicy,

@@ -15,7 +15,7 @@ use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Effect, Verdict};
 use tashika_domain::ledger::{self, Clearance, IDEMPOTENCY_CONFLICT, LedgerKey};
 use tashika_domain::outcome::{Outcome, Reason};
-use tashika_domain::{Changes, Status, Timestamp, Write, digest};
+use tashika_domain::{Changes, Timestamp, Write, digest};
 use tashika_store::{CommitError, Key};
 use tracing::{Instrument as _, field};
 
@@ -92,8 +92,7 @@ async fn settle(
     started_at: Timestamp,
 ) {
     let now = engine.clock.now();
-    let policy = engine.policy(&effect.lane);
-    let verdict = effect::settle(effect, &tried.outcome, &policy, now);
+    let verdict = effect::settle(effect, &tried.outcome, engine.policy(&effect.lane), now);
     let result = match &tried.outcome {
         Outcome::Done(value) => Some(value),
         _ => None,
@@ -113,7 +112,10 @@ async fn settle(
     }
     changes.push(settlement(engine, effect, verdict.clone(), now));
     match commit(engine, changes).await {
-        Ok(()) => report(effect, &verdict),
+        Ok(()) => {
+            let adapter = handler.and_then(Handler::adapter);
+            report(engine, effect, adapter, &verdict, started_at);
+        }
         Err(CommitError::Taken(Key::Ledger)) => {
             // The ledger was settled behind our back: it is the truth, the row follows it.
             let clearance = match handler {
@@ -136,7 +138,7 @@ async fn settle_from_ledger(engine: &Engine, effect: &Effect) {
     let verdict = Verdict::Succeeded;
     let now = engine.clock.now();
     match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
-        Ok(()) => report(effect, &verdict),
+        Ok(()) => report(engine, effect, None, &verdict, now),
         Err(error) => not_settled(effect, &error),
     }
 }
@@ -147,7 +149,7 @@ async fn settle_conflict(engine: &Engine, effect: &Effect) {
     let verdict = Verdict::Aborted { reason, in_doubt: effect.in_doubt };
     let now = engine.clock.now();
     match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
-        Ok(()) => report(effect, &verdict),
+        Ok(()) => report(engine, effect, None, &verdict, now),
         Err(error) => not_settled(effect, &error),
     }
 }
@@ -221,33 +223,41 @@ async fn commit(engine: &Engine, changes: Changes) -> Result<(), CommitError> {
     }
 }
 
-fn report(effect: &Effect, verdict: &Verdict) {
+/// Tells logs and metrics how an attempt ended.
+fn report(
+    engine: &Engine,
+    effect: &Effect,
+    adapter: Option<&str>,
+    verdict: &Verdict,
+    started_at: Timestamp,
+) {
     let status = verdict.status();
     tracing::Span::current().record("outcome", status.as_str());
     counter!("outbox_processed_total", "outcome" => status.as_str()).increment(1);
-    let key = effect.key.as_deref().map(hashed);
     let failure = verdict.reason();
-    if let Verdict::Retry { .. } = verdict {
-        let attempt = (effect.attempts + 1).to_string();
-        counter!("outbox_retry_total", "attempt" => attempt).increment(1);
-    }
     let attempts = effect.attempts + u32::from(failure.is_some());
-    let reason_code = failure.map(|reason| reason.code.as_str());
-    if status == Status::Aborted {
-        tracing::error!(
-            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
-            reason_code, "an effect was given up"
-        );
-    } else if reason_code.is_some() {
-        tracing::warn!(
-            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
-            reason_code, "an attempt failed"
-        );
-    } else {
-        tracing::debug!(
-            idempotency_key = key, outbox_id = %effect.id, status = status.as_str(), attempts,
-            "an effect was settled"
-        );
+    if let Verdict::Retry { .. } = verdict {
+        counter!("outbox_retry_total", "attempt" => attempts.to_string()).increment(1);
+    }
+    // The levels differ, the fields do not.
+    macro_rules! log {
+        ($level:ident, $text:literal) => {
+            tracing::$level!(
+                idempotency_key = effect.key.as_deref().map(hashed),
+                outbox_id = %effect.id,
+                status = status.as_str(),
+                attempts,
+                reason_code = failure.map(|reason| reason.code.as_str()),
+                adapter,
+                latency_ms = millis(engine.clock.now().since(started_at)),
+                $text
+            )
+        };
+    }
+    match verdict {
+        Verdict::Succeeded => log!(info, "an effect was performed"),
+        Verdict::Retry { .. } => log!(warn, "an attempt failed"),
+        Verdict::Aborted { .. } => log!(error, "an effect was given up"),
     }
 }
 

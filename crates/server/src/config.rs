@@ -40,6 +40,9 @@ pub struct Config {
     /// `None`: traces are off.
     pub traces: Option<TraceConfig>,
     pub poll_interval: Duration,
+    pub prune_interval: Duration,
+    /// Effects of all lanes together that may run at once; 0 is no limit beyond the lanes' own.
+    pub capacity: usize,
     /// The limits of each of Tashika's own lanes.
     pub lanes: BTreeMap<Lane, LanePolicy>,
     /// Lanes from which effects are sent; the others accept and wait.
@@ -88,11 +91,11 @@ pub struct TraceConfig {
 }
 
 /// Limits per client; 0 is unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimits {
-    pub rate_per_min: u64,
+    pub rate_per_min: f64,
     pub burst: u32,
-    pub daily_quota: u64,
+    pub daily_quota: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,23 +145,17 @@ pub struct Effective {
 impl Config {
     /// Reads the file (if one is named) and the process's environment.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        let sources = Sources::of_process(file).map_err(|problem| ConfigError {
-            problems: vec![problem],
-        })?;
+        let sources =
+            Sources::of_process(file).map_err(|problem| ConfigError { problems: vec![problem] })?;
         Self::from_sources(&sources)
     }
 
     pub fn from_sources(sources: &Sources) -> Result<Self, ConfigError> {
         let resolved = source::resolve(sources);
         if !resolved.problems.is_empty() {
-            return Err(ConfigError {
-                problems: resolved.problems,
-            });
+            return Err(ConfigError { problems: resolved.problems });
         }
-        let mut reader = Reader {
-            settings: resolved.settings,
-            problems: Vec::new(),
-        };
+        let mut reader = Reader { settings: resolved.settings, problems: Vec::new() };
         let mut config = build(&mut reader);
         let mut problems = reader.problems;
         config.settings = reader.settings;
@@ -199,9 +196,7 @@ fn build(read: &mut Reader) -> Config {
         let policy = read.lane_policy(Some(&lane));
         (lane, policy)
     });
-    let enabled = Lane::OWN
-        .into_iter()
-        .filter(|lane| read.lane_bool(lane, "ENABLED"));
+    let enabled = Lane::OWN.into_iter().filter(|lane| read.lane_bool(lane, "ENABLED"));
     Config {
         http: HttpConfig {
             listen: read.address("TASHIKA_LISTEN"),
@@ -229,16 +224,15 @@ fn build(read: &mut Reader) -> Config {
         },
         traces: read
             .url("OTEL_EXPORTER_OTLP_ENDPOINT")
-            .map(|endpoint| TraceConfig {
-                endpoint,
-                service_name: read.text("OTEL_SERVICE_NAME"),
-            }),
+            .map(|endpoint| TraceConfig { endpoint, service_name: read.text("OTEL_SERVICE_NAME") }),
         poll_interval: read.span("OUTBOX_POLL_INTERVAL_SEC"),
+        prune_interval: read.span("OUTBOX_PRUNE_INTERVAL_SEC"),
+        capacity: read.size("OUTBOX_CAPACITY"),
         idempotency_ttl: read.span("IDEMPO_TTL_HOURS"),
         rate_limits: RateLimits {
-            rate_per_min: read.int("RL_RATE_PER_MIN"),
+            rate_per_min: read.float("RL_RATE_PER_MIN"),
             burst: u32::try_from(read.int("RL_BURST")).unwrap_or(u32::MAX),
-            daily_quota: read.int("DAILY_QUOTA"),
+            daily_quota: i64::try_from(read.int("DAILY_QUOTA")).unwrap_or(i64::MAX),
         },
         orders: OrderRules {
             instruments: read.instruments(),
@@ -340,10 +334,7 @@ impl Reader {
         let text = self.text("TASHIKA_API_TOKENS");
         let tokens: Vec<&str> = text.split(',').map(str::trim).collect();
         let tokens: Vec<&str> = tokens.into_iter().filter(|t| !t.is_empty()).collect();
-        if tokens
-            .iter()
-            .any(|token| !token.bytes().all(|byte| byte.is_ascii_graphic()))
-        {
+        if tokens.iter().any(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             // A header cannot carry anything else, so such a token could never be presented.
             self.problems.push(
                 "TASHIKA_API_TOKENS: expected tokens of visible ASCII characters, separated by commas"

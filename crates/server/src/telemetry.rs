@@ -104,10 +104,9 @@ where
             .with_span_list(false)
             .with_filter(filter)
             .boxed(),
-        LogFormat::Text => layer
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_filter(filter)
-            .boxed(),
+        LogFormat::Text => {
+            layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed()
+        }
     })
 }
 
@@ -117,9 +116,7 @@ where
 {
     // Our own spans only: those of the exporter's HTTP client would be exported in turn, for ever.
     let ours = Targets::new().with_target("tashika", LevelFilter::INFO);
-    tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer("tashika"))
-        .with_filter(ours)
+    tracing_opentelemetry::layer().with_tracer(provider.tracer("tashika")).with_filter(ours)
 }
 
 fn tracer_provider(config: &TraceConfig) -> Result<SdkTracerProvider, TelemetryError> {
@@ -130,9 +127,7 @@ fn tracer_provider(config: &TraceConfig) -> Result<SdkTracerProvider, TelemetryE
         .with_headers([("user-agent".into(), "tashika".into())].into())
         .with_endpoint(format!("{base}/v1/traces"))
         .build()?;
-    let resource = Resource::builder()
-        .with_service_name(config.service_name.clone())
-        .build();
+    let resource = Resource::builder().with_service_name(config.service_name.clone()).build();
     Ok(SdkTracerProvider::builder()
         .with_span_processor(BatchSpanProcessor::builder(exporter, Tokio).build())
         .with_resource(resource)
@@ -169,10 +164,7 @@ mod tests {
     }
 
     fn logs(format: LogFormat) -> LogConfig {
-        LogConfig {
-            filter: "info".into(),
-            format,
-        }
+        LogConfig { filter: "info".into(), format }
     }
 
     #[test]
@@ -248,11 +240,7 @@ mod tests {
             assert!(!here.contains("b7ad6b7169203331"), "a span of its own");
             process.in_scope(|| tracing::info_span!("broker.send").in_scope(|| ()));
         });
-        Guard {
-            provider: Some(provider),
-        }
-        .shutdown()
-        .await;
+        Guard { provider: Some(provider) }.shutdown().await;
 
         let (head, body) = collector.await.unwrap();
         assert!(head.starts_with("post /v1/traces "), "{head}");

@@ -6,9 +6,7 @@ use std::path::Path;
 ///
 /// `TASHIKA_UPDATE_DOCS=1 cargo nextest run -p tashika-server` writes it anew.
 pub fn same_as_file(path: &str, rendered: &str) {
-    let full = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path);
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     if std::env::var_os("TASHIKA_UPDATE_DOCS").is_some() {
         std::fs::write(&full, rendered).unwrap();
     }

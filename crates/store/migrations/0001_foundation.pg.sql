@@ -109,14 +109,20 @@ create view outbox_orders as
       from outbox
      where kind = 'order';
 
-create function outbox_orders_update() returns trigger language plpgsql as $$
+create function outbox_orders_update() returns trigger language plpgsql set search_path from current as $$
 begin
+    if (new.id, new.idempotency_key, new.order_request_json, new.request_digest, new.created_at)
+       is distinct from (old.id, old.idempotency_key, old.order_request_json, old.request_digest, old.created_at) then
+        raise exception 'outbox_orders: what was asked for cannot be changed, only how it goes on';
+    end if;
     -- Their statements clear next_run_at to mean "now"; here every row has a time.
     update outbox
        set status = new.status, attempts = new.attempts,
            last_error_code = new.last_error_code, last_error_msg = left(new.last_error_msg, 512),
            locked_by = new.locked_by, locked_at = new.locked_at,
            next_run_at = coalesce(new.next_run_at, clock_timestamp()),
+           -- Whoever takes an effect away from a worker cannot know whether it was sent.
+           in_doubt = in_doubt or (old.status = 'sending' and new.status <> 'sending'),
            updated_at = clock_timestamp(), expires_at = new.expires_at
      where id = old.id;
     return new;
@@ -126,13 +132,23 @@ $$;
 create trigger outbox_orders_update instead of update on outbox_orders
     for each row execute function outbox_orders_update();
 
+create function outbox_orders_refuse() returns trigger language plpgsql as $$
+begin
+    raise exception 'outbox_orders: orders can be updated here, not inserted or deleted';
+end
+$$;
+
+-- Without it PostgreSQL would pass these on to the table.
+create trigger outbox_orders_refuse instead of insert or delete on outbox_orders
+    for each row execute function outbox_orders_refuse();
+
 -- Enqueueing from any language, inside the caller's own transaction: the effect exists exactly if that commits.
 create schema if not exists tashika;
 
 create or replace function tashika.enqueue(
     lane text, kind text, key text, payload jsonb, run_at timestamptz default null
 ) returns uuid language plpgsql set search_path from current as $$
-#variable_conflict use_variable
+#variable_conflict use_column
 declare
     millis  bigint := floor(extract(epoch from clock_timestamp()) * 1000);
     stamp   text   := lpad(to_hex(millis), 12, '0');
@@ -158,17 +174,29 @@ begin
         raise exception 'tashika.enqueue: payload must not be null'
             using errcode = 'invalid_parameter_value';
     end if;
-    insert into outbox (id, lane, kind, idempotency_key, payload, status, attempts, in_doubt, fence,
-                        next_run_at, created_at, updated_at, expires_at)
-    values (new_id, lane, kind, key, payload, 'pending', 0, false, 0,
-            due, now(), now(), now() + interval '48 hours')
-    on conflict do nothing;
-    if not found then
+    loop
+        insert into outbox (id, lane, kind, idempotency_key, payload, status, attempts, in_doubt, fence,
+                            next_run_at, created_at, updated_at, expires_at)
+        values (new_id, lane, kind, key, payload, 'pending', 0, false, 0,
+                due, now(), now(), now() + interval '48 hours')
+        -- What is settled and over does not block its key: as in `Store::commit`.
+        on conflict (kind, idempotency_key) where idempotency_key is not null do update set
+            id = excluded.id, lane = excluded.lane, request_digest = excluded.request_digest,
+            payload = excluded.payload, status = 'pending', attempts = 0, in_doubt = excluded.in_doubt,
+            last_error_code = null, last_error_msg = null, fence = 0,
+            next_run_at = excluded.next_run_at, created_at = excluded.created_at,
+            updated_at = excluded.updated_at, expires_at = excluded.expires_at,
+            traceparent = excluded.traceparent
+         where outbox.status in ('succeeded', 'aborted') and outbox.expires_at <= excluded.created_at;
+        exit when found;
         -- The key is taken: the same effect again, by definition of the key.
         select o.id into holder from outbox o
          where o.kind = enqueue.kind and o.idempotency_key = enqueue.key;
-        return holder;
-    end if;
+        if found then
+            return holder;
+        end if;
+        -- Pruned in between: the key is free.
+    end loop;
     if due <= clock_timestamp() then
         perform pg_notify('tashika_outbox', lane || ' ' || floor(extract(epoch from due) * 1000000)::bigint);
     end if;

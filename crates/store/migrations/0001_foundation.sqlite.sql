@@ -105,12 +105,18 @@ create view outbox_orders as
 
 create trigger outbox_orders_update instead of update on outbox_orders
 begin
+    select raise(abort, 'outbox_orders: what was asked for cannot be changed, only how it goes on')
+     where new.id is not old.id or new.idempotency_key is not old.idempotency_key
+        or new.order_request_json is not old.order_request_json
+        or new.request_digest is not old.request_digest or new.created_at is not old.created_at;
     -- Their statements clear next_run_at to mean "now"; here every row has a time.
     update outbox
        set status = new.status, attempts = new.attempts,
            last_error_code = new.last_error_code, last_error_msg = substr(new.last_error_msg, 1, 512),
            locked_by = new.locked_by, locked_at = new.locked_at,
            next_run_at = coalesce(new.next_run_at, cast(unixepoch('subsec') * 1000000 as integer)),
+           -- Whoever takes an effect away from a worker cannot know whether it was sent.
+           in_doubt = in_doubt or (old.status = 'sending' and new.status <> 'sending'),
            updated_at = cast(unixepoch('subsec') * 1000000 as integer), expires_at = new.expires_at
      where id = old.id;
 end;

@@ -10,7 +10,7 @@
 //! all of them, every time. What may hide below the floor (a transaction that committed late, a row
 //! edited by hand) is found by [`Store::look_back`], or announced by a notification.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -139,6 +139,15 @@ impl Floors {
         }
     }
 
+    /// Something may be waiting at `at` in any lane. Returns the lanes that have a floor.
+    pub fn announce_everywhere(&self, at: Timestamp) -> Vec<Lane> {
+        let lanes: Vec<Lane> = self.lock().keys().cloned().collect();
+        for lane in &lanes {
+            self.announce(lane, at);
+        }
+        lanes
+    }
+
     /// The claim that began last has seen everything up to `at`.
     fn raise(&self, lane: &Lane, at: Timestamp) {
         let mut floors = self.lock();
@@ -236,12 +245,16 @@ impl Store {
                         "update outbox o set locked_at = $3, updated_at = $3
                            from unnest($1::uuid[], $2::int8[]) as t (id, fence)
                           where o.id = t.id and o.fence = t.fence and o.status = 'sending'
-                          returning o.id",
+                          returning o.id, o.fence",
                         &[&ids, &fences, &PgTime(now)],
                     )
                     .await?;
-                let held: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
-                Ok(leases.into_iter().filter(|lease| !held.contains(&lease.id.0)).collect())
+                // By fence as well: an earlier lease of the same effect is lost, not held.
+                let held: HashSet<Lease> = rows
+                    .iter()
+                    .map(|row| Lease { id: EffectId(row.get(0)), fence: row.get(1) })
+                    .collect();
+                Ok(leases.into_iter().filter(|lease| !held.contains(lease)).collect())
             }
         }
     }

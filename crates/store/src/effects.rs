@@ -43,6 +43,8 @@ pub struct EffectFilter {
     pub lane: Option<Lane>,
     pub status: Option<Status>,
     pub kind: Option<String>,
+    /// Only effects whose last failure had this code.
+    pub error_code: Option<String>,
     /// Only effects older than this one: the last id of the page before.
     pub before: Option<EffectId>,
 }
@@ -119,6 +121,9 @@ impl Store {
         if let Some(kind) = &filter.kind {
             equals("kind", "=", kind.as_str().into());
         }
+        if let Some(code) = &filter.error_code {
+            equals("last_error_code", "=", code.as_str().into());
+        }
         if let Some(before) = filter.before {
             equals("id", "<", Param::Uuid(before.0));
         }
@@ -180,6 +185,12 @@ impl Store {
         let gone: Vec<uuid::Uuid> =
             seen.iter().filter(|(_, over)| *over).map(|(id, _)| *id).collect();
         let removed = self.remove_settled(gone, now).await?;
+        // Attempts go when their effect has: pruned just now, or replaced under its key.
+        let orphans = "delete from outbox_attempts where outbox_id > $1 and outbox_id <= $2
+             and not exists (select 1 from outbox where outbox.id = outbox_attempts.outbox_id)";
+        let page_is_full = i64::try_from(seen.len()).is_ok_and(|seen| seen == limit);
+        let until = last.filter(|_| page_is_full).map_or(uuid::Uuid::max(), |id| id.0);
+        self.execute(orphans.to_owned(), vec![Param::Uuid(after), Param::Uuid(until)]).await?;
         Ok((removed, last))
     }
 }

@@ -46,6 +46,10 @@ impl StoreError {
     pub(crate) fn unavailable(cause: impl std::fmt::Display) -> Self {
         Self::Unavailable { detail: cause.to_string(), written: Written::No }
     }
+
+    pub(crate) fn unknown(cause: impl std::fmt::Display) -> Self {
+        Self::Unavailable { detail: cause.to_string(), written: Written::Unknown }
+    }
 }
 
 /// A `Changes` was not committed.

@@ -10,6 +10,7 @@
 mod attempt;
 mod case;
 mod claim;
+mod diagnose;
 mod effects;
 mod enqueue;
 mod error;
@@ -24,13 +25,17 @@ mod step;
 mod upkeep;
 mod wakeups;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use tashika_domain::{Changes, Write};
+use tashika_domain::effect::EffectId;
+use tashika_domain::ledger::LedgerKey;
+use tashika_domain::{Changes, NewEffect, Write};
 
 pub use attempt::AttemptRecord;
 pub use claim::{Claim, Lapsed};
+pub use diagnose::{Diagnosis, Pin};
 pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
@@ -137,6 +142,9 @@ impl Store {
         if changes.is_empty() {
             return Ok(());
         }
+        if let Some(collision) = collision(&changes) {
+            return Err(collision);
+        }
         match &self.backend {
             // The flusher knows what it committed and tells by itself.
             Backend::Postgres(postgres) => postgres.commit(changes).await,
@@ -164,6 +172,7 @@ impl Store {
     async fn execute(&self, sql: String, params: Vec<Param>) -> Result<u64, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => {
+                let sql = sqlite::numbered(&sql);
                 let count = sqlite.upkeep(move |db| {
                     db.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(&params))
                 });
@@ -172,6 +181,37 @@ impl Store {
             Backend::Postgres(postgres) => postgres.execute(&sql, &params).await,
         }
     }
+}
+
+/// Two writes of one kind about one row: the second would not find what it expects. Said here,
+/// because one statement over many rows cannot say it.
+fn collision(changes: &Changes) -> Option<CommitError> {
+    #[derive(PartialEq, Eq, Hash)]
+    enum About<'a> {
+        Ledger(&'a LedgerKey),
+        Key(&'a str, &'a str),
+        Effect(EffectId),
+    }
+    let effect = |id: EffectId| (About::Effect(id), CommitError::Stale(id));
+    let ledger = |key| (About::Ledger(key), CommitError::Taken(Key::Ledger));
+    let mut seen = HashSet::new();
+    for write in changes.writes() {
+        let (about, error) = match write {
+            Write::LedgerAccept(entry) => ledger(&entry.key),
+            Write::LedgerSettle(end) => ledger(&end.key),
+            Write::Enqueue(NewEffect { kind, key: Some(key), .. }) => {
+                (About::Key(kind, key), CommitError::Taken(Key::Effect))
+            }
+            Write::Settle(end) => effect(end.lease.id),
+            Write::Release(release) => effect(release.lease.id),
+            Write::Requeue(wish) => effect(wish.id),
+            _ => continue,
+        };
+        if !seen.insert((rank(write), about)) {
+            return Some(error);
+        }
+    }
+    None
 }
 
 /// The order in which the kinds of writes are performed: the ledger first.

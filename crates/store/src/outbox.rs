@@ -14,7 +14,8 @@ use crate::step::{Owner, Step, column, missing};
 
 macro_rules! enqueue_conflict {
     () => {
-        // The ledger forgets a settled request after its time; its row must not block the key then.
+        // A settled row does not block its key for ever: where a ledger decides about the key, it has
+        // decided in this very transaction; elsewhere the row's own time decides.
         "on conflict (kind, idempotency_key) where idempotency_key is not null do update set
             id = excluded.id, lane = excluded.lane, request_digest = excluded.request_digest,
             payload = excluded.payload, status = 'pending', attempts = 0, in_doubt = excluded.in_doubt,
@@ -23,7 +24,7 @@ macro_rules! enqueue_conflict {
             updated_at = excluded.updated_at, expires_at = excluded.expires_at,
             traceparent = excluded.traceparent
          where outbox.status in ('succeeded', 'aborted')
-           and outbox.expires_at <= excluded.created_at"
+           and (excluded.request_digest is not null or outbox.expires_at <= excluded.created_at)"
     };
 }
 

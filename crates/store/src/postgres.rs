@@ -25,6 +25,8 @@ use crate::wakeups::Wakeups;
 
 /// Nothing Tashika asks of the database takes long; what does is stuck.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longer than PostgreSQL takes to find a deadlock (1 s), so that only locks of strangers are left.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(1500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Jobs waiting for a flusher. More means that the database cannot keep up: better to say so.
 const QUEUE_MAX: usize = 16_384;
@@ -38,15 +40,11 @@ const POINT_PLANS: &str = "-c enable_seqscan=off -c enable_bitmapscan=off -c ena
 
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
-        use tokio_postgres::error::SqlState as S;
         let detail = describe(&error);
         match error.code() {
             // Classes 22 (data), 23 (integrity) and 42 (syntax or schema) will not go away by
             // waiting; everything else may.
-            Some(code)
-                if ["22", "23", "42"].iter().any(|class| code.code().starts_with(class))
-                    && *code != S::LOCK_NOT_AVAILABLE =>
-            {
+            Some(code) if ["22", "23", "42"].iter().any(|c| code.code().starts_with(c)) => {
                 Self::Rejected(detail)
             }
             _ => Self::unavailable(detail),
@@ -80,13 +78,12 @@ impl Connector {
         config.connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(STATEMENT_TIMEOUT);
-        let tls = match config.get_ssl_mode() {
-            SslMode::Disable => None,
-            _ => {
-                let config = rustls::ClientConfig::with_platform_verifier()
-                    .map_err(|error| StoreError::BadUrl(format!("TLS is not usable: {error}")))?;
-                Some(MakeRustlsConnect::new(config))
-            }
+        let tls = if config.get_ssl_mode() == SslMode::Disable {
+            None
+        } else {
+            let config = rustls::ClientConfig::with_platform_verifier()
+                .map_err(|error| StoreError::BadUrl(format!("TLS is not usable: {error}")))?;
+            Some(MakeRustlsConnect::new(config))
         };
         Ok(Self { config, tls })
     }
@@ -94,8 +91,10 @@ impl Connector {
     fn with_options(&self, extra: &str) -> Config {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
-        let timeout = STATEMENT_TIMEOUT.as_millis();
-        config.options(format!("{own} -c statement_timeout={timeout} {extra}"));
+        let (statement, lock) = (STATEMENT_TIMEOUT.as_millis(), LOCK_TIMEOUT.as_millis());
+        config.options(format!(
+            "{own} -c statement_timeout={statement} -c lock_timeout={lock} {extra}"
+        ));
         config
     }
 
@@ -185,7 +184,7 @@ impl Postgres {
                 StoreError::unavailable("the flushers have stopped")
             }
         })?;
-        told.await.map_err(|_| StoreError::unavailable("the flushers have stopped"))?
+        told.await.map_err(|_| StoreError::unknown("the flushers have stopped"))?
     }
 
     pub async fn writer(&self) -> Result<Object, StoreError> {

@@ -112,7 +112,7 @@ impl Sqlite {
         let (tell, told) = oneshot::channel();
         let job = job(tell, move |db| apply_alone(db, &changes));
         self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;
-        told.await.map_err(|_| StoreError::unavailable("the writer has stopped"))?
+        told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?
     }
 
     /// A write of the machinery itself, in the same transaction as everything else that waits.
@@ -123,7 +123,7 @@ impl Sqlite {
         let (tell, told) = oneshot::channel();
         let job = job(tell, move |db| savepoint(db, || work(db)).map_err(StoreError::from));
         self.submit(job, Moment::BeforeUpkeep, Moment::AfterUpkeep).await?;
-        told.await.map_err(|_| StoreError::unavailable("the writer has stopped"))?
+        told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?
     }
 
     async fn submit(&self, job: Job, before: Moment, after: Moment) -> Result<(), StoreError> {
@@ -154,7 +154,7 @@ impl Sqlite {
         params: Vec<Param>,
         parse: impl Fn(&dyn Row) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<Vec<T>, StoreError> {
-        let read = move |db: &Connection| read_rows(db, &sql, &params, parse);
+        let read = move |db: &Connection| read_rows(db, &numbered(&sql), &params, parse);
         match &self.mode {
             Mode::Inline { connection, .. } => {
                 read(&connection.lock().unwrap_or_else(PoisonError::into_inner))
@@ -222,17 +222,27 @@ fn job<T: Send + 'static, E: From<StoreError> + Send + 'static>(
 /// Many jobs, one transaction, one flush; then everybody is told.
 fn run_group(db: &Connection, jobs: &mut Vec<Job>) {
     let began = db.execute_batch("begin immediate");
-    let within = began.is_ok().then_some(db);
-    let endings: Vec<Ending> = jobs.drain(..).map(|job| job(within)).collect();
-    let flushed = began.and_then(|()| db.execute_batch("commit")).map_err(StoreError::from);
+    // A full disk makes SQLite undo the whole transaction in the middle of the group. Whatever ran
+    // after that would be a transaction of its own, committed and yet reported as failed.
+    let within = || (!db.is_autocommit()).then_some(db);
+    let endings: Vec<Ending> = jobs.drain(..).map(|job| job(within())).collect();
+    let flushed = match began {
+        Err(error) => Err(StoreError::unavailable(error)),
+        Ok(()) if db.is_autocommit() => {
+            Err(StoreError::unavailable("SQLite has undone the transaction: is the disk full?"))
+        }
+        // If only the flush failed, a crash now would leave the transaction in the log.
+        Ok(()) => db.execute_batch("commit").map_err(StoreError::unknown),
+    };
     if flushed.is_err() && !db.is_autocommit() {
         // What failed stays behind otherwise, and would swallow the next group.
         if let Err(error) = db.execute_batch("rollback") {
             tracing::error!(%error, "a failed transaction could not be rolled back");
         }
     }
+    let flushed = flushed.as_ref().copied();
     for ending in endings {
-        ending(flushed.as_ref().map(|()| ()));
+        ending(flushed);
     }
 }
 
@@ -282,6 +292,12 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::OpenCase(new) => case::open_sqlite(db, new),
         Write::ResolveCase(end) => case::resolve_sqlite(db, end),
     }
+}
+
+/// Shared statements number their parameters as PostgreSQL does. To SQLite `$1` is only a name, and
+/// names are counted in the order in which they appear.
+pub(crate) fn numbered(sql: &str) -> String {
+    sql.replace('$', "?")
 }
 
 fn read_rows<T>(

@@ -1,1 +1,6 @@
+pub mod bench;
+pub mod broker;
+pub mod database;
+pub mod gate;
 pub mod postgres;
+pub mod sim;

@@ -139,16 +139,19 @@ impl Cluster {
     /// When PostgreSQL is not installed or does not start.
     #[must_use]
     pub fn start() -> Self {
-        Self::try_start()
+        Self::try_start(&[])
             .unwrap_or_else(|error| panic!("no throwaway PostgreSQL for this test: {error:#}"))
     }
 
-    fn try_start() -> anyhow::Result<Self> {
+    /// Starts a server for measurements: it flushes as a production server does.
+    pub fn start_durable() -> anyhow::Result<Self> {
+        Self::try_start(&["--durable"])
+    }
+
+    fn try_start(arguments: &[&str]) -> anyhow::Result<Self> {
         let mut script = Command::new("sh")
-            .arg(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../scripts/throwaway-postgres"
-            ))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/throwaway-postgres"))
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Inherited, it would keep the output of the test open for longer than the test runs.

@@ -38,7 +38,9 @@ pub fn markdown() -> String {
             section = key.section;
             push(
                 &mut text,
-                &format!("\n## {section}\n\n| Name | Default | Meaning | Form |\n|---|---|---|---|"),
+                &format!(
+                    "\n## {section}\n\n| Name | Default | Meaning | Form |\n|---|---|---|---|"
+                ),
             );
         }
         let default = match key.default {
@@ -46,10 +48,7 @@ pub fn markdown() -> String {
             other => format!("`{other}`"),
         };
         let form = value::expected(key.kind);
-        push(
-            &mut text,
-            &format!("| `{}` | {default} | {} | {form} |", key.name, key.about),
-        );
+        push(&mut text, &format!("| `{}` | {default} | {} | {form} |", key.name, key.about));
     }
     push(&mut text, &lanes());
     push(&mut text, &refused());
@@ -57,14 +56,9 @@ pub fn markdown() -> String {
 }
 
 fn lanes() -> String {
-    let lanes: Vec<String> = tashika_domain::Lane::OWN
-        .iter()
-        .map(|lane| format!("`{lane}`"))
-        .collect();
-    let suffixes: Vec<String> = PER_LANE
-        .iter()
-        .map(|suffix| format!("`{suffix}`"))
-        .collect();
+    let lanes: Vec<String> =
+        tashika_domain::Lane::OWN.iter().map(|lane| format!("`{lane}`")).collect();
+    let suffixes: Vec<String> = PER_LANE.iter().map(|suffix| format!("`{suffix}`")).collect();
     format!(
         "
 ## One lane only
@@ -91,7 +85,8 @@ The server does not start with these, and the message names both settings.
     );
     for rule in RULES {
         let [one, other] = rule.keys;
-        text.push_str(&format!("\n| `{one}`, `{other}` | {} |", rule.why));
+        // Writing to a String cannot fail.
+        write!(text, "\n| `{one}`, `{other}` | {} |", rule.why).unwrap_or_default();
     }
     text
 }
@@ -102,8 +97,8 @@ pub fn defaults_toml() -> String {
     let mut text = String::from(
         "# Tashika's defaults, as they are compiled in. Copy what you want to change into a file of your own and
 # name it with --config or TASHIKA_CONFIG; environment variables of the same names win over it.
-# Written by `tashika config --defaults`; a test compares. Any OUTBOX_ setting except the polling interval
-# can be overridden for one lane: OUTBOX_ORDERS_BATCH = 8.
+# Written by `tashika config --defaults`; a test compares. Settings of lanes can be overridden
+# for one of them: OUTBOX_ORDERS_BATCH = 8. docs/configuration.md lists which.
 ",
     );
     let mut section = "";

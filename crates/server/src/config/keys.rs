@@ -75,13 +75,7 @@ const fn key(
     default: &'static str,
     about: &'static str,
 ) -> Key {
-    Key {
-        name,
-        section,
-        kind,
-        default,
-        about,
-    }
+    Key { name, section, kind, default, about }
 }
 
 /// Ten years: longer spans are typing errors, and below it no arithmetic on times can overflow.
@@ -98,7 +92,7 @@ const BROKER: &str = "Broker";
 
 /// Names of the settings that a lane may override: `OUTBOX_BATCH` → `OUTBOX_ORDERS_BATCH`.
 ///
-/// The polling interval is missing on purpose: one loop polls for every lane.
+/// The intervals and the capacity are missing on purpose: they belong to the process, not to a lane.
 pub const PER_LANE: [&str; 9] = [
     "ENABLED",
     "CONCURRENCY",
@@ -144,60 +138,42 @@ pub const KEYS: &[Key] = &[
     key(
         SERVER,
         "TASHIKA_BODY_LIMIT_BYTES",
-        Kind::Int {
-            min: 1024,
-            max: 1_073_741_824,
-        },
+        Kind::Int { min: 1024, max: 1_073_741_824 },
         "1048576",
         "Longest request body, counted after decompression. Longer ones are answered 413.",
     ),
     key(
         SERVER,
         "TASHIKA_HEADER_TIMEOUT_MS",
-        Kind::Millis {
-            min: 50,
-            max: MAX_MILLIS,
-        },
+        Kind::Millis { min: 50, max: MAX_MILLIS },
         "10000",
         "How long a connection may take from its first moment to a complete request head, and from the first byte of each later one. Slower connections are closed.",
     ),
     key(
         SERVER,
         "TASHIKA_BODY_TIMEOUT_MS",
-        Kind::Millis {
-            min: 50,
-            max: MAX_MILLIS,
-        },
+        Kind::Millis { min: 50, max: MAX_MILLIS },
         "10000",
         "How long a request body may take to arrive in full. Slower ones are answered 408.",
     ),
     key(
         SERVER,
         "TASHIKA_REQUEST_TIMEOUT_MS",
-        Kind::Millis {
-            min: 50,
-            max: MAX_MILLIS,
-        },
+        Kind::Millis { min: 50, max: MAX_MILLIS },
         "30000",
         "How long a request may take as a whole before it is answered 503. Also how long a client may refuse to read an answer.",
     ),
     key(
         SERVER,
         "TASHIKA_KEEP_ALIVE_SEC",
-        Kind::Seconds {
-            min: 0.05,
-            max: MAX_SECONDS,
-        },
+        Kind::Seconds { min: 0.05, max: MAX_SECONDS },
         "75",
         "How long an idle connection is kept for another request.",
     ),
     key(
         SERVER,
         "TASHIKA_MAX_CONNECTIONS",
-        Kind::Int {
-            min: 1,
-            max: 1_000_000,
-        },
+        Kind::Int { min: 1, max: 1_000_000 },
         "10000",
         "Connections served at the same time. One more is answered 503 at once and closed.",
     ),
@@ -211,20 +187,14 @@ pub const KEYS: &[Key] = &[
     key(
         SERVER,
         "TASHIKA_MAX_HEADER_BYTES",
-        Kind::Int {
-            min: 8192,
-            max: 1_048_576,
-        },
+        Kind::Int { min: 8192, max: 1_048_576 },
         "16384",
         "Longest request head. Longer ones are answered 431.",
     ),
     key(
         SERVER,
         "TASHIKA_SHUTDOWN_SEC",
-        Kind::Seconds {
-            min: 0.0,
-            max: 3600.0,
-        },
+        Kind::Seconds { min: 0.0, max: 3600.0 },
         "30",
         "After SIGTERM, how long open requests and attempts may take to end before they are cut off. What is cut off is taken over by its lease.",
     ),
@@ -249,13 +219,7 @@ pub const KEYS: &[Key] = &[
         "",
         "Base address of an OpenTelemetry collector (OTLP over HTTP), as in `http://localhost:4318`. Traces are off unless it is set. The other standard `OTEL_*` variables (headers, timeout, sampler) are read from the environment.",
     ),
-    key(
-        LOGS,
-        "OTEL_SERVICE_NAME",
-        Kind::Text,
-        "tashika",
-        "The service's name in traces.",
-    ),
+    key(LOGS, "OTEL_SERVICE_NAME", Kind::Text, "tashika", "The service's name in traces."),
     key(
         OUTBOX,
         "OUTBOX_ENABLED",
@@ -280,20 +244,28 @@ pub const KEYS: &[Key] = &[
     key(
         OUTBOX,
         "OUTBOX_POLL_INTERVAL_SEC",
-        Kind::Seconds {
-            min: 0.005,
-            max: 3600.0,
-        },
+        Kind::Seconds { min: 0.005, max: 3600.0 },
         "0.5",
         "How often workers look for due effects when nothing woke them. Wake-ups make it fast, this makes it certain.",
     ),
     key(
         OUTBOX,
+        "OUTBOX_PRUNE_INTERVAL_SEC",
+        Kind::Seconds { min: 0.05, max: MAX_SECONDS },
+        "3600",
+        "How often expired keys and settled effects are cleared away.",
+    ),
+    key(
+        OUTBOX,
+        "OUTBOX_CAPACITY",
+        Kind::Int { min: 0, max: 1_000_000 },
+        "0",
+        "Effects of all lanes together that one process works on at the same time; 0 leaves it to the lanes' own limits. With a capacity, lanes share it by their weights.",
+    ),
+    key(
+        OUTBOX,
         "OUTBOX_LOCK_LEASE_SEC",
-        Kind::Seconds {
-            min: 0.05,
-            max: MAX_SECONDS,
-        },
+        Kind::Seconds { min: 0.05, max: MAX_SECONDS },
         "120",
         "How long a claimed effect belongs to its worker without a sign of life. Heartbeats come at half of it; after it another worker takes over.",
     ),
@@ -314,10 +286,7 @@ pub const KEYS: &[Key] = &[
     key(
         OUTBOX,
         "OUTBOX_RATE_PER_SEC",
-        Kind::Float {
-            min: 0.0,
-            max: 1_000_000.0,
-        },
+        Kind::Float { min: 0.0, max: 1_000_000.0 },
         "0",
         "Effects of a lane that one process may start per second; 0 is unlimited.",
     ),
@@ -331,50 +300,35 @@ pub const KEYS: &[Key] = &[
     key(
         OUTBOX,
         "OUTBOX_KEEP_HOURS",
-        Kind::Hours {
-            min: 0.0,
-            max: MAX_HOURS,
-        },
+        Kind::Hours { min: 0.0, max: MAX_HOURS },
         "48",
         "How long a settled effect is kept with its attempts. It may be longer or shorter than `IDEMPO_TTL_HOURS`: answers come from the ledger, and a settled effect does not keep its key from being used again.",
     ),
     key(
         ORDERS,
         "IDEMPO_TTL_HOURS",
-        Kind::Hours {
-            min: 0.000_1,
-            max: MAX_HOURS,
-        },
+        Kind::Hours { min: 0.000_1, max: MAX_HOURS },
         "48",
         "How long an idempotency key is remembered after its last change. After that the same key is a new request.",
     ),
     key(
         ORDERS,
         "RL_RATE_PER_MIN",
-        Kind::Int {
-            min: 0,
-            max: MAX_COUNT,
-        },
+        Kind::Float { min: 0.0, max: 1e9 },
         "60",
         "Orders a client may send per minute; 0 is unlimited. Repeats of a known key are not counted.",
     ),
     key(
         ORDERS,
         "RL_BURST",
-        Kind::Int {
-            min: 0,
-            max: 4_000_000_000,
-        },
+        Kind::Int { min: 0, max: 4_000_000_000 },
         "30",
         "Orders a client may send at once before the rate per minute holds.",
     ),
     key(
         ORDERS,
         "DAILY_QUOTA",
-        Kind::Int {
-            min: 0,
-            max: MAX_COUNT,
-        },
+        Kind::Int { min: 0, max: MAX_COUNT },
         "10000",
         "Orders a client may send per day (UTC); 0 is unlimited.",
     ),
@@ -388,20 +342,14 @@ pub const KEYS: &[Key] = &[
     key(
         ORDERS,
         "ORDER_MIN_LOT",
-        Kind::Float {
-            min: 0.0,
-            max: 1e15,
-        },
+        Kind::Float { min: 0.0, max: 1e15 },
         "0.01",
         "Smallest quantity of an order.",
     ),
     key(
         ORDERS,
         "ORDER_LOT_STEP",
-        Kind::Float {
-            min: 0.0,
-            max: 1e15,
-        },
+        Kind::Float { min: 0.0, max: 1e15 },
         "0.01",
         "Quantities are multiples of this; 0 allows any.",
     ),
@@ -412,13 +360,7 @@ pub const KEYS: &[Key] = &[
         "paper",
         "`paper` fills orders by itself, the same way every time; `http` sends them to `BROKER_URL`.",
     ),
-    key(
-        BROKER,
-        "BROKER_URL",
-        Kind::WebUrl,
-        "",
-        "Base address of the broker's API.",
-    ),
+    key(BROKER, "BROKER_URL", Kind::WebUrl, "", "Base address of the broker's API."),
     key(
         BROKER,
         "BROKER_KEY_ID",
@@ -436,10 +378,7 @@ pub const KEYS: &[Key] = &[
     key(
         BROKER,
         "BROKER_TIMEOUT_MS",
-        Kind::Millis {
-            min: 1,
-            max: MAX_MILLIS,
-        },
+        Kind::Millis { min: 1, max: MAX_MILLIS },
         "2500",
         "How long to wait for the broker's answer before it counts as lost.",
     ),
@@ -470,21 +409,11 @@ pub fn lane_name(lane: &Lane, suffix: &str) -> String {
 /// Every name that may be set: the table, then the overrides of each lane.
 #[must_use]
 pub fn all_names() -> Vec<Known> {
-    let table = KEYS.iter().map(|key| Known {
-        name: key.name.to_owned(),
-        key,
-        lane: None,
-    });
+    let table = KEYS.iter().map(|key| Known { name: key.name.to_owned(), key, lane: None });
     let overrides = Lane::OWN.into_iter().flat_map(|lane| {
         PER_LANE.iter().filter_map(move |suffix| {
-            let key = KEYS
-                .iter()
-                .find(|key| key.name.strip_prefix("OUTBOX_") == Some(*suffix))?;
-            Some(Known {
-                name: lane_name(&lane, suffix),
-                key,
-                lane: Some(lane.clone()),
-            })
+            let key = KEYS.iter().find(|key| key.name.strip_prefix("OUTBOX_") == Some(*suffix))?;
+            Some(Known { name: lane_name(&lane, suffix), key, lane: Some(lane.clone()) })
         })
     });
     table.chain(overrides).collect()

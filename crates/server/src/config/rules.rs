@@ -118,13 +118,9 @@ fn open_to_everybody(config: &Config) -> Option<String> {
 
 fn short_token(config: &Config) -> Option<String> {
     let listen = config.http.listen;
-    let short = config
-        .tokens
-        .iter()
-        .any(|token| token.expose_secret().len() < MIN_TOKEN_LENGTH);
-    (short && !listen.ip().is_loopback()).then(|| {
-        format!("TASHIKA_API_TOKENS has a short token and TASHIKA_LISTEN is {listen}")
-    })
+    let short = config.tokens.iter().any(|token| token.expose_secret().len() < MIN_TOKEN_LENGTH);
+    (short && !listen.ip().is_loopback())
+        .then(|| format!("TASHIKA_API_TOKENS has a short token and TASHIKA_LISTEN is {listen}"))
 }
 
 fn no_broker_url(config: &Config) -> Option<String> {
@@ -174,20 +170,12 @@ fn longest_retries(policy: &LanePolicy) -> Duration {
 
 fn no_burst(config: &Config) -> Option<String> {
     let limits = &config.rate_limits;
-    (limits.rate_per_min > 0 && limits.burst == 0).then(|| {
-        format!(
-            "RL_RATE_PER_MIN is {} and RL_BURST is 0",
-            limits.rate_per_min
-        )
-    })
+    (limits.rate_per_min > 0.0 && limits.burst == 0)
+        .then(|| format!("RL_RATE_PER_MIN is {} and RL_BURST is 0", limits.rate_per_min))
 }
 
 /// The name under which the orders lane's value was set, so that the message names what to change.
 fn in_force(config: &Config, suffix: &str) -> String {
     let own = lane_name(&Lane::ORDERS, suffix);
-    if config.settings.contains_key(&own) {
-        own
-    } else {
-        format!("OUTBOX_{suffix}")
-    }
+    if config.settings.contains_key(&own) { own } else { format!("OUTBOX_{suffix}") }
 }

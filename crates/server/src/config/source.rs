@@ -105,10 +105,7 @@ pub fn resolve(sources: &Sources) -> Resolved {
             texts: texts_of(text, &path.display().to_string(), &known, &mut problems),
         });
     }
-    layers.push(Layer {
-        origin: Origin::Environment,
-        texts: sources.environment.clone(),
-    });
+    layers.push(Layer { origin: Origin::Environment, texts: sources.environment.clone() });
 
     let mut settings = BTreeMap::new();
     for name in &known {
@@ -116,11 +113,7 @@ pub fn resolve(sources: &Sources) -> Resolved {
             settings.insert(name.name.clone(), setting);
         }
     }
-    Resolved {
-        settings,
-        problems,
-        warnings: suspicious(&sources.environment, &known),
-    }
+    Resolved { settings, problems, warnings: suspicious(&sources.environment, &known) }
 }
 
 fn resolve_one(known: &Known, layers: &[Layer], problems: &mut Vec<String>) -> Option<Setting> {
@@ -135,18 +128,10 @@ fn resolve_one(known: &Known, layers: &[Layer], problems: &mut Vec<String>) -> O
     let (text, origin) = found?;
     let kind = known.key.kind;
     match value::read(kind, &text) {
-        Ok(value) => Some(Setting {
-            value,
-            shown: value::shown(kind, &text),
-            origin,
-        }),
+        Ok(value) => Some(Setting { value, shown: value::shown(kind, &text), origin }),
         Err(expected) => {
             // Where a password may be inside, even a value that could not be read stays hidden.
-            let shown = if kind.is_confidential() {
-                String::new()
-            } else {
-                format!(" = {text:?}")
-            };
+            let shown = if kind.is_confidential() { String::new() } else { format!(" = {text:?}") };
             let name = &known.name;
             problems.push(format!("{name}{shown} ({origin}): expected {expected}"));
             None
@@ -160,29 +145,19 @@ fn text_in(known: &Known, layer: &Layer) -> Result<Option<(String, Origin)>, Str
     // `NAME=` in an environment is how people take a variable away, except where empty is a value.
     let empty_counts =
         matches!(known.key.kind, keys::Kind::Words) || layer.origin != Origin::Environment;
-    let direct = layer
-        .texts
-        .get(name)
-        .filter(|text| empty_counts || !text.trim().is_empty());
+    let direct = layer.texts.get(name).filter(|text| empty_counts || !text.trim().is_empty());
     if !known.key.kind.is_confidential() {
         return Ok(direct.map(|text| (text.clone(), layer.origin.clone())));
     }
     let file_name = format!("{name}_FILE");
-    let by_file = layer
-        .texts
-        .get(&file_name)
-        .filter(|path| !path.trim().is_empty());
+    let by_file = layer.texts.get(&file_name).filter(|path| !path.trim().is_empty());
     match (direct, by_file) {
-        (Some(_), Some(_)) => Err(format!(
-            "{name} and {file_name} are both set ({}): set one of them",
-            layer.origin
-        )),
+        (Some(_), Some(_)) => {
+            Err(format!("{name} and {file_name} are both set ({}): set one of them", layer.origin))
+        }
         (Some(text), None) => Ok(Some((text.clone(), layer.origin.clone()))),
         (None, Some(path)) => match std::fs::read_to_string(path.trim()) {
-            Ok(text) => Ok(Some((
-                text.trim().to_owned(),
-                Origin::SecretFile(file_name),
-            ))),
+            Ok(text) => Ok(Some((text.trim().to_owned(), Origin::SecretFile(file_name)))),
             Err(error) => Err(format!("{file_name} = {path:?} cannot be read: {error}")),
         },
         (None, None) => Ok(None),
@@ -216,9 +191,7 @@ fn texts_of(
         } else if let Some(text) = text_of(&value) {
             texts.insert(name, text);
         } else {
-            problems.push(format!(
-                "{file}: {name} must be a plain value or a list of them"
-            ));
+            problems.push(format!("{file}: {name} must be a plain value or a list of them"));
         }
     }
     texts
@@ -257,9 +230,7 @@ fn suspicious(environment: &BTreeMap<String, String>, known: &[Known]) -> Vec<St
             .find(|candidate| keys::distance(name, &candidate.name) <= 2)
             .map(|candidate| candidate.name.clone());
         let ours = name.starts_with("OUTBOX_");
-        if let Some(meant) =
-            close.or_else(|| ours.then(|| keys::nearest(name, known)).flatten())
-        {
+        if let Some(meant) = close.or_else(|| ours.then(|| keys::nearest(name, known)).flatten()) {
             warnings.push(format!(
                 "the environment variable {name} is not a setting and has no effect; did you mean {meant}?"
             ));

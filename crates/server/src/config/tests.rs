@@ -19,10 +19,7 @@ fn environment(pairs: &[(&str, &str)]) -> Sources {
 }
 
 fn file(text: &str) -> Sources {
-    Sources {
-        file: Some((PathBuf::from("tashika.toml"), text.to_owned())),
-        ..Sources::default()
-    }
+    Sources { file: Some((PathBuf::from("tashika.toml"), text.to_owned())), ..Sources::default() }
 }
 
 fn load(pairs: &[(&str, &str)]) -> Config {
@@ -45,6 +42,10 @@ fn every_key_stands_in_the_defaults_file_with_the_same_default() {
         let from_table = value::read(key.kind, key.default).unwrap();
         assert_eq!(*from_file, from_table, "{}", key.name);
     }
+}
+
+#[test]
+fn the_defaults_file_is_the_table() {
     crate::testing::same_as_file("crates/server/config.default.toml", &defaults_toml());
 }
 
@@ -75,12 +76,8 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
     let mut sources = file(
         "OUTBOX_BATCH = 7\nOUTBOX_CONCURRENCY = 9\nOUTBOX_BACKOFF_SEC = [0.5, 1]\nOUTBOX_ORDERS_BATCH = 3",
     );
-    sources
-        .environment
-        .insert("OUTBOX_CONCURRENCY".into(), "11".into());
-    sources
-        .environment
-        .insert("OUTBOX_ORDERS_WEIGHT".into(), "5".into());
+    sources.environment.insert("OUTBOX_CONCURRENCY".into(), "11".into());
+    sources.environment.insert("OUTBOX_ORDERS_WEIGHT".into(), "5".into());
     let config = Config::from_sources(&sources).unwrap();
     let orders = &config.lanes[&Lane::ORDERS];
     let mail = &config.lanes[&Lane::MAIL];
@@ -130,16 +127,10 @@ fn unknown_keys_in_the_file_are_refused_with_the_nearest_name() {
 
 #[test]
 fn mistyped_variables_are_warned_about_and_foreign_ones_are_not() {
-    let config = load(&[
-        ("OUTBOX_CONCURENCY", "8"),
-        ("TASHIKA_SERVICE_HOST", "10.0.0.1"),
-        ("PATH", "/bin"),
-    ]);
-    let about: Vec<&String> = config
-        .warnings
-        .iter()
-        .filter(|warning| warning.contains("environment variable"))
-        .collect();
+    let config =
+        load(&[("OUTBOX_CONCURENCY", "8"), ("TASHIKA_SERVICE_HOST", "10.0.0.1"), ("PATH", "/bin")]);
+    let about: Vec<&String> =
+        config.warnings.iter().filter(|warning| warning.contains("environment variable")).collect();
     assert_eq!(about.len(), 1, "{about:?}");
     assert!(about[0].contains("OUTBOX_CONCURRENCY"), "{about:?}");
 }
@@ -198,10 +189,7 @@ fn secrets_come_from_files_and_are_shown_nowhere() {
     assert!(!both.contains("s3cret"));
     let missing = refused(&environment(&[("BROKER_SECRET_FILE", "/nowhere/at/all")]));
     assert!(missing.contains("BROKER_SECRET_FILE"), "{missing}");
-    let unreadable = refused(&environment(&[(
-        "TASHIKA_DATABASE_URL",
-        "mysql://me:s3cret@db/t",
-    )]));
+    let unreadable = refused(&environment(&[("TASHIKA_DATABASE_URL", "mysql://me:s3cret@db/t")]));
     assert!(!unreadable.contains("s3cret"), "{unreadable}");
 }
 
@@ -209,34 +197,16 @@ fn secrets_come_from_files_and_are_shown_nowhere() {
 fn contradictions_are_refused_with_both_names() {
     let token = "0123456789abcdef";
     for (pairs, names) in [
-        (
-            vec![("BROKER_ADAPTER", "http")],
-            ["BROKER_ADAPTER", "BROKER_URL"],
-        ),
-        (
-            vec![("BROKER_KEY_ID", "k")],
-            ["BROKER_KEY_ID", "BROKER_SECRET"],
-        ),
-        (
-            vec![("BROKER_SECRET", "k")],
-            ["BROKER_KEY_ID", "BROKER_SECRET"],
-        ),
-        (
-            vec![("BROKER_TIMEOUT_MS", "120000")],
-            ["BROKER_TIMEOUT_MS", "OUTBOX_LOCK_LEASE_SEC"],
-        ),
+        (vec![("BROKER_ADAPTER", "http")], ["BROKER_ADAPTER", "BROKER_URL"]),
+        (vec![("BROKER_KEY_ID", "k")], ["BROKER_KEY_ID", "BROKER_SECRET"]),
+        (vec![("BROKER_SECRET", "k")], ["BROKER_KEY_ID", "BROKER_SECRET"]),
+        (vec![("BROKER_TIMEOUT_MS", "120000")], ["BROKER_TIMEOUT_MS", "OUTBOX_LOCK_LEASE_SEC"]),
         (
             vec![("OUTBOX_ORDERS_LOCK_LEASE_SEC", "2")],
             ["BROKER_TIMEOUT_MS", "OUTBOX_ORDERS_LOCK_LEASE_SEC"],
         ),
-        (
-            vec![("IDEMPO_TTL_HOURS", "0.01")],
-            ["IDEMPO_TTL_HOURS", "OUTBOX_BACKOFF_SEC"],
-        ),
-        (
-            vec![("TASHIKA_LISTEN", "0.0.0.0:8080")],
-            ["TASHIKA_LISTEN", "TASHIKA_API_TOKENS"],
-        ),
+        (vec![("IDEMPO_TTL_HOURS", "0.01")], ["IDEMPO_TTL_HOURS", "OUTBOX_BACKOFF_SEC"]),
+        (vec![("TASHIKA_LISTEN", "0.0.0.0:8080")], ["TASHIKA_LISTEN", "TASHIKA_API_TOKENS"]),
         (
             vec![("TASHIKA_LISTEN", "[::]:80"), ("TASHIKA_API_TOKENS", "short")],
             ["TASHIKA_LISTEN", "TASHIKA_API_TOKENS"],
@@ -248,25 +218,16 @@ fn contradictions_are_refused_with_both_names() {
             assert!(message.contains(name), "{name} is not in {message}");
         }
     }
-    load(&[
-        ("TASHIKA_LISTEN", "0.0.0.0:80"),
-        ("TASHIKA_API_TOKENS", token),
-    ]);
+    load(&[("TASHIKA_LISTEN", "0.0.0.0:80"), ("TASHIKA_API_TOKENS", token)]);
     load(&[("TASHIKA_LISTEN", "[::1]:80"), ("TASHIKA_API_TOKENS", "short")]);
     load(&[("RL_BURST", "0"), ("RL_RATE_PER_MIN", "0")]);
     // 0.01 h is 36 s: long enough for waits that add up to 31 s.
-    load(&[
-        ("IDEMPO_TTL_HOURS", "0.01"),
-        ("OUTBOX_ORDERS_BACKOFF_SEC", "1,2,4,8,16"),
-    ]);
+    load(&[("IDEMPO_TTL_HOURS", "0.01"), ("OUTBOX_ORDERS_BACKOFF_SEC", "1,2,4,8,16")]);
 }
 
 #[test]
 fn doubtful_combinations_are_warned_about() {
-    let config = load(&[
-        ("BROKER_URL", "http://broker.example/"),
-        ("BROKER_ADAPTER", "http"),
-    ]);
+    let config = load(&[("BROKER_URL", "http://broker.example/"), ("BROKER_ADAPTER", "http")]);
     let warnings = config.warnings.join("\n");
     assert!(warnings.contains("BROKER_SECRET is not set"), "{warnings}");
     assert!(warnings.contains("not https"), "{warnings}");

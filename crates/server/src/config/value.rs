@@ -39,12 +39,11 @@ pub fn read(kind: Kind, text: &str) -> Result<Value, String> {
         }
         Kind::SecondsList => spans(text).map(Value::Spans),
         Kind::Words => Some(Value::Words(words(text))),
-        Kind::Choice(choices) => choices
-            .contains(&text)
-            .then(|| Value::Text(text.to_owned())),
+        Kind::Choice(choices) => choices.contains(&text).then(|| Value::Text(text.to_owned())),
         Kind::Text | Kind::Secret => Some(Value::Text(text.to_owned())),
         Kind::Address => address(text).map(Value::Address),
-        Kind::WebUrl => web_url(text).map(Value::Url),
+        Kind::WebUrl if text.is_empty() => Some(Value::Url(None)),
+        Kind::WebUrl => web_url(text).map(|url| Value::Url(Some(url))),
         Kind::DatabaseUrl => database_url(text).map(Value::Text),
         Kind::LogFilter => log_filter(text).map(Value::Text),
     };
@@ -103,18 +102,11 @@ fn spans(text: &str) -> Option<Vec<Duration>> {
     };
     let inner = inner.trim().trim_end_matches(',');
     // No waits at all would hammer a service that is already struggling: 0 must be written out.
-    inner
-        .split(',')
-        .map(|item| span(item.trim(), 1.0, 0.0, 31_536_000.0))
-        .collect()
+    inner.split(',').map(|item| span(item.trim(), 1.0, 0.0, 31_536_000.0)).collect()
 }
 
 fn words(text: &str) -> Vec<String> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect()
+    text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 fn address(text: &str) -> Option<SocketAddr> {
@@ -124,18 +116,13 @@ fn address(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-fn web_url(text: &str) -> Option<Option<Url>> {
-    if text.is_empty() {
-        return Some(None);
-    }
+fn web_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
-    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(Some(url))
+    (matches!(url.scheme(), "http" | "https") && url.has_host()).then_some(url)
 }
 
 fn database_url(text: &str) -> Option<String> {
-    let sqlite = text
-        .strip_prefix("sqlite:")
-        .is_some_and(|path| !path.is_empty());
+    let sqlite = text.strip_prefix("sqlite:").is_some_and(|path| !path.is_empty());
     let postgres = (text.starts_with("postgres://") || text.starts_with("postgresql://"))
         && Url::parse(text).is_ok();
     (sqlite || postgres).then(|| text.to_owned())
@@ -180,10 +167,7 @@ fn without_password(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const SECONDS: Kind = Kind::Seconds {
-        min: 0.05,
-        max: 100.0,
-    };
+    const SECONDS: Kind = Kind::Seconds { min: 0.05, max: 100.0 };
 
     #[test]
     fn each_kind_reads_its_own_form() {
@@ -195,38 +179,14 @@ mod tests {
             (Kind::Bool, "TRUE", Value::Bool(true)),
             (Kind::Bool, "off", Value::Bool(false)),
             (SECONDS, "0.5", Value::Span(ms(500))),
-            (
-                Kind::Millis { min: 1, max: 9000 },
-                "2500",
-                Value::Span(ms(2500)),
-            ),
-            (
-                Kind::Hours { min: 0.0, max: 9.0 },
-                "0.001",
-                Value::Span(ms(3600)),
-            ),
-            (
-                Kind::SecondsList,
-                "[5, 0.25]",
-                Value::Spans(vec![ms(5000), ms(250)]),
-            ),
-            (
-                Kind::SecondsList,
-                "5,10",
-                Value::Spans(vec![ms(5000), ms(10_000)]),
-            ),
-            (
-                Kind::Words,
-                " A, B,,",
-                Value::Words(vec!["A".into(), "B".into()]),
-            ),
+            (Kind::Millis { min: 1, max: 9000 }, "2500", Value::Span(ms(2500))),
+            (Kind::Hours { min: 0.0, max: 9.0 }, "0.001", Value::Span(ms(3600))),
+            (Kind::SecondsList, "[5, 0.25]", Value::Spans(vec![ms(5000), ms(250)])),
+            (Kind::SecondsList, "5,10", Value::Spans(vec![ms(5000), ms(10_000)])),
+            (Kind::Words, " A, B,,", Value::Words(vec!["A".into(), "B".into()])),
             (Kind::Words, "", Value::Words(vec![])),
             (Kind::Choice(&["a", "b"]), "b", Value::Text("b".into())),
-            (
-                Kind::Address,
-                "localhost:80",
-                Value::Address(([127, 0, 0, 1], 80).into()),
-            ),
+            (Kind::Address, "localhost:80", Value::Address(([127, 0, 0, 1], 80).into())),
             (Kind::WebUrl, "", Value::Url(None)),
         ] {
             assert_eq!(read(kind, text), Ok(value), "{kind:?} {text:?}");
@@ -270,15 +230,9 @@ mod tests {
         assert_eq!(shown(Kind::Secret, ""), "");
         let url = shown(Kind::DatabaseUrl, "postgres://me:s3cret@db.example/t");
         assert_eq!(url, "postgres://me:hidden@db.example/t");
-        let url = shown(
-            Kind::DatabaseUrl,
-            "postgres://me:s3cret@db.example/t?password=s3cret",
-        );
+        let url = shown(Kind::DatabaseUrl, "postgres://me:s3cret@db.example/t?password=s3cret");
         assert!(!url.contains("s3cret"), "{url}");
-        assert_eq!(
-            shown(Kind::DatabaseUrl, "sqlite:tashika.db"),
-            "sqlite:tashika.db"
-        );
+        assert_eq!(shown(Kind::DatabaseUrl, "sqlite:tashika.db"), "sqlite:tashika.db");
         let broker = shown(Kind::WebUrl, "https://u:s3cret@b.example/");
         assert!(!broker.contains("s3cret"));
     }

@@ -28,11 +28,18 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// What a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// With the label and its values, where they are known in advance: they start at 0, so that the
-    /// first increase is seen as one.
-    Counter(Option<(&'static str, &'static [&'static str])>),
+    Counter(Labels),
     Gauge,
     Histogram(Unit),
+}
+
+/// A counter's labels. Where they are known in advance the counter starts at 0, so that its first
+/// increase is seen as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labels {
+    None,
+    Known(&'static str, &'static [&'static str]),
+    Open,
 }
 
 /// One row of the contract.
@@ -47,38 +54,30 @@ const fn metric(name: &'static str, sort: Sort, about: &'static str) -> Metric {
     Metric { name, sort, about }
 }
 
-const ORDER_OUTCOMES: &[&str] = &[
-    "accepted",
-    "succeeded",
-    "failed",
-    "conflict",
-    "validation",
-    "rate_limited",
-];
+const OUTBOX_OUTCOMES: &[&str] = &["succeeded", "failed", "aborted"];
+const ORDER_OUTCOMES: &[&str] =
+    &["accepted", "succeeded", "failed", "conflict", "validation", "rate_limited"];
 
 /// Every metric of the contract. Dots of the specification are underscores here.
 pub const CONTRACT: &[Metric] = &[
     metric(
         "outbox_claimed_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::None),
         "Effects that workers took a lease on.",
     ),
     metric(
         "outbox_processed_total",
-        Sort::Counter(Some((
-            "outcome",
-            &["succeeded", "failed", "aborted"],
-        ))),
+        Sort::Counter(Labels::Known("outcome", OUTBOX_OUTCOMES)),
         "Attempts that ended, by what became of the effect.",
     ),
     metric(
         "outbox_retry_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::Open),
         "Attempts that will be repeated, by the number of the failed attempt.",
     ),
     metric(
         "outbox_lock_lease_expired_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::None),
         "Leases that ran out because their worker gave no sign of life.",
     ),
     metric(
@@ -86,11 +85,7 @@ pub const CONTRACT: &[Metric] = &[
         Sort::Histogram(Unit::Milliseconds),
         "Time in a phase of an effect's life: claim, send or commit.",
     ),
-    metric(
-        "outbox_pending_count",
-        Sort::Gauge,
-        "Effects that wait to be sent.",
-    ),
+    metric("outbox_pending_count", Sort::Gauge, "Effects that wait to be sent."),
     metric(
         "outbox_age_seconds",
         Sort::Histogram(Unit::Seconds),
@@ -98,32 +93,28 @@ pub const CONTRACT: &[Metric] = &[
     ),
     metric(
         "order_requests_total",
-        Sort::Counter(Some(("outcome", ORDER_OUTCOMES))),
+        Sort::Counter(Labels::Known("outcome", ORDER_OUTCOMES)),
         "Orders, by how the request or the order ended.",
     ),
     metric(
         "idempotency_conflicts_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::None),
         "Requests that used a known key with another body.",
     ),
     metric(
         "broker_requests_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::Open),
         "Requests to the broker, by adapter and outcome.",
     ),
     metric(
         "do_order_latency_ms",
         Sort::Histogram(Unit::Milliseconds),
-        "Time in a phase of an order: validation, broker_rtt or total.",
+        "Time in a phase of an order: validation, accept, broker_rtt or total.",
     ),
-    metric(
-        "idempo_ledger_rows",
-        Sort::Gauge,
-        "Rows in the idempotency ledger.",
-    ),
+    metric("idempo_ledger_rows", Sort::Gauge, "Rows in the idempotency ledger."),
     metric(
         "http_requests_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::Open),
         "HTTP requests, by method, matched path and status.",
     ),
     metric(
@@ -131,19 +122,15 @@ pub const CONTRACT: &[Metric] = &[
         Sort::Histogram(Unit::Milliseconds),
         "Time from a request's head to its answer's, by method and matched path.",
     ),
-    metric(
-        "http_connections",
-        Sort::Gauge,
-        "Connections that are open now.",
-    ),
+    metric("http_connections", Sort::Gauge, "Connections that are open now."),
     metric(
         "http_connections_refused_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::None),
         "Connections turned away because TASHIKA_MAX_CONNECTIONS was reached.",
     ),
     metric(
         "auth_failures_total",
-        Sort::Counter(None),
+        Sort::Counter(Labels::None),
         "Requests to protected paths without a valid token.",
     ),
 ];
@@ -170,9 +157,7 @@ impl Metrics {
             describe();
             handle
         });
-        Self {
-            handle: handle.clone(),
-        }
+        Self { handle: handle.clone() }
     }
 
     /// The body of `/metrics`, in Prometheus' text format.
@@ -209,27 +194,18 @@ fn describe() {
             Sort::Counter(labels) => {
                 metrics::describe_counter!(name, about);
                 match labels {
-                    None => {}
-                    Some((label, values)) => {
+                    Labels::None => metrics::counter!(name).increment(0),
+                    Labels::Known(label, values) => {
                         for value in values {
                             metrics::counter!(name, label => *value).increment(0);
                         }
                     }
+                    Labels::Open => {}
                 }
             }
             Sort::Gauge => metrics::describe_gauge!(name, about),
             Sort::Histogram(unit) => metrics::describe_histogram!(name, unit, about),
         }
-    }
-    // Counters without labels start at 0 too; those whose labels are open start with their first use.
-    for name in [
-        "outbox_claimed_total",
-        "outbox_lock_lease_expired_total",
-        "idempotency_conflicts_total",
-        "http_connections_refused_total",
-        "auth_failures_total",
-    ] {
-        metrics::counter!(name).increment(0);
     }
 }
 

@@ -21,12 +21,10 @@ pub struct Traceparent(pub Option<String>);
 #[must_use]
 pub fn parse_traceparent(text: &str) -> Option<SpanContext> {
     let mut parts = text.trim().split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let lower_hex = |part: &str, length: usize| {
-        part.len() == length
-            && part
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let shaped = lower_hex(version, 2)
         && version != "ff"
@@ -97,10 +95,7 @@ mod tests {
         let context = parse_traceparent(VALID).unwrap();
         assert_eq!(render_traceparent(&context), VALID);
         let newer = format!("{}-extra", VALID.replacen("00", "01", 1));
-        assert_eq!(
-            render_traceparent(&parse_traceparent(&newer).unwrap()),
-            VALID
-        );
+        assert_eq!(render_traceparent(&parse_traceparent(&newer).unwrap()), VALID);
     }
 
     #[test]

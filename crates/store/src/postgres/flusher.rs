@@ -3,8 +3,8 @@
 //! A flusher takes whatever changes are waiting, turns the writes of each kind into one statement
 //! over arrays, runs the statements in one transaction, and answers everybody after the commit. If
 //! some of the changes did not find what they expected, the transaction is rolled back and run
-//! again without them: they fail alone. If a statement is refused altogether, the batch is halved
-//! until the culprit is alone.
+//! again without them: they fail alone. If a statement is refused altogether, or has to wait for a
+//! row that somebody else has locked, the batch is halved until the culprit is alone.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -33,6 +33,9 @@ const BATCH_MAX: usize = 512;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a batch is run again after a deadlock.
 const DEADLOCK_RETRIES: usize = 5;
+
+/// How long each part of a batch waits for locks, once the whole has waited for the full time.
+const IMPATIENT: &str = "begin; set local lock_timeout = 100";
 
 /// Whom to tell that there is work.
 #[derive(Clone)]
@@ -83,14 +86,14 @@ impl Flusher {
             }
             Ok(client) => {
                 let changes: Vec<&Changes> = jobs.iter().map(|job| &job.changes).collect();
-                let work = commit_batch(&client, &changes);
+                let work = commit_batch(&client, &changes, "begin");
                 if let Ok(results) = tokio::time::timeout(FLUSH_TIMEOUT, work).await {
                     results
                 } else {
                     // The connection is in the middle of something: it must not be used again.
                     drop(Object::take(client));
-                    let lost = || unknown("no answer from the database in time");
-                    jobs.iter().map(|_| Err(lost())).collect()
+                    let lost = || StoreError::unknown("no answer from the database in time");
+                    jobs.iter().map(|_| Err(lost().into())).collect()
                 }
             }
         };
@@ -110,6 +113,11 @@ impl AfterCommit {
         for (lane, first) in &work.due {
             self.floors.announce(lane, *first);
             self.announcer.tell(lane, *first);
+        }
+        if let Some(at) = work.later {
+            // Read before the commit, and by now perhaps below the floor. The writes do not say
+            // which lane they are about.
+            self.floors.announce_everywhere(at);
         }
         work.mark(&self.wakeups);
     }
@@ -179,7 +187,11 @@ fn disjoint(waiting: &mut VecDeque<Job>) -> Vec<Job> {
 type Results = Vec<Result<(), CommitError>>;
 
 /// Commits what can be committed; the result of each is its own.
-fn commit_batch<'a>(client: &'a Object, changes: &'a [&'a Changes]) -> BoxFuture<'a, Results> {
+fn commit_batch<'a>(
+    client: &'a Object,
+    changes: &'a [&'a Changes],
+    begin: &'static str,
+) -> BoxFuture<'a, Results> {
     Box::pin(async move {
         let mut results: Vec<Option<Result<(), CommitError>>> =
             changes.iter().map(|_| None).collect();
@@ -189,23 +201,24 @@ fn commit_batch<'a>(client: &'a Object, changes: &'a [&'a Changes]) -> BoxFuture
             if open.is_empty() {
                 break;
             }
-            match try_commit(client, changes, &open).await {
+            match try_commit(client, changes, &open, begin).await {
                 Tried::Committed(lost) => {
                     settle_lost(&mut results, lost);
-                    open.iter().for_each(|i| {
-                        results[*i].get_or_insert(Ok(()));
-                    });
+                    for i in open {
+                        results[i].get_or_insert(Ok(()));
+                    }
                 }
                 Tried::Undone(lost) => settle_lost(&mut results, lost),
                 Tried::Deadlock if deadlocks < DEADLOCK_RETRIES => deadlocks += 1,
-                Tried::Refused(error) if open.len() == 1 => {
+                Tried::Refused(error) | Tried::Locked(error) if open.len() == 1 => {
                     results[open[0]] = Some(Err(error.into()));
                 }
-                Tried::Refused(_) => {
+                tried @ (Tried::Refused(_) | Tried::Locked(_)) => {
+                    let begin = if matches!(tried, Tried::Locked(_)) { IMPATIENT } else { begin };
                     let (left, right) = open.split_at(open.len() / 2);
                     for half in [left, right] {
                         let part: Vec<&Changes> = half.iter().map(|i| changes[*i]).collect();
-                        let outcome = commit_batch(client, &part).await;
+                        let outcome = commit_batch(client, &part, begin).await;
                         for (i, result) in half.iter().zip(outcome) {
                             results[*i] = Some(result);
                         }
@@ -213,10 +226,14 @@ fn commit_batch<'a>(client: &'a Object, changes: &'a [&'a Changes]) -> BoxFuture
                 }
                 Tried::Deadlock => {
                     let error = || StoreError::unavailable("deadlocks without end");
-                    open.iter().for_each(|i| results[*i] = Some(Err(error().into())));
+                    for i in open {
+                        results[i] = Some(Err(error().into()));
+                    }
                 }
                 Tried::Broken(make_error) => {
-                    open.iter().for_each(|i| results[*i] = Some(Err(make_error())));
+                    for i in open {
+                        results[i] = Some(Err(make_error()));
+                    }
                 }
             }
         }
@@ -239,11 +256,18 @@ enum Tried {
     Deadlock,
     /// A statement was refused; nothing was written.
     Refused(StoreError),
+    /// A row is locked by somebody who takes his time; nothing was written.
+    Locked(StoreError),
     /// The connection broke.
     Broken(Box<dyn Fn() -> CommitError + Send>),
 }
 
-async fn try_commit(client: &Object, changes: &[&Changes], open: &[Owner]) -> Tried {
+async fn try_commit(
+    client: &Object,
+    changes: &[&Changes],
+    open: &[Owner],
+    begin: &'static str,
+) -> Tried {
     let steps = steps(changes, open);
     let mut prepared = Vec::with_capacity(steps.len());
     for step in &steps {
@@ -253,7 +277,8 @@ async fn try_commit(client: &Object, changes: &[&Changes], open: &[Owner]) -> Tr
         }
     }
     // One statement, one write each: a loser is a row that is not there, nothing to undo.
-    if let ([_], true) = (&steps[..], open.iter().all(|i| changes[*i].writes().len() == 1)) {
+    let single = begin != IMPATIENT && open.iter().all(|i| changes[*i].writes().len() == 1);
+    if let ([_], true) = (&steps[..], single) {
         let [step]: [Step<'_>; 1] = match steps.try_into() {
             Ok(step) => step,
             Err(_) => return Tried::Committed(Vec::new()),
@@ -263,20 +288,21 @@ async fn try_commit(client: &Object, changes: &[&Changes], open: &[Owner]) -> Tr
             Err(error) => failed(&error, Written::Unknown),
         };
     }
-    run_in_transaction(client, steps, &prepared).await
+    run_in_transaction(client, steps, &prepared, begin).await
 }
 
 async fn run_in_transaction(
     client: &Object,
     steps: Vec<Step<'_>>,
     prepared: &[tokio_postgres::Statement],
+    begin: &'static str,
 ) -> Tried {
     // All in one go: the server works through them while we wait once.
     let borrowed: Vec<Vec<&(dyn ToSql + Sync)>> = steps.iter().map(borrowed).collect();
     let mut requests: Vec<BoxFuture<'_, Result<Vec<Row>, tokio_postgres::Error>>> =
         Vec::with_capacity(steps.len() + 1);
     requests.push(Box::pin(async {
-        client.batch_execute("begin").await?;
+        client.batch_execute(begin).await?;
         Ok(Vec::new())
     }));
     for (statement, params) in prepared.iter().zip(&borrowed) {
@@ -292,17 +318,19 @@ async fn run_in_transaction(
             }
         }
     }
-    if let Some(error) = error {
-        return match client.batch_execute("rollback").await {
-            Ok(()) => failed(&error, Written::No),
-            Err(rollback) => failed(&rollback, Written::No),
-        };
-    }
+    // Everything after a refused statement is refused as well, so these are the answers before it.
     let lost: Vec<Lost> = steps
         .into_iter()
         .zip(answers.iter().skip(1))
         .flat_map(|(step, rows)| (step.judge)(rows))
         .collect();
+    if let Some(error) = error {
+        return match client.batch_execute("rollback").await {
+            Ok(()) if lost.is_empty() => failed(&error, Written::No),
+            Ok(()) => Tried::Undone(lost),
+            Err(rollback) => failed(&rollback, Written::No),
+        };
+    }
     if lost.is_empty() {
         return match client.batch_execute("commit").await {
             Ok(()) => Tried::Committed(lost),
@@ -319,13 +347,6 @@ fn borrowed<'a>(step: &'a Step<'_>) -> Vec<&'a (dyn ToSql + Sync)> {
     step.params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
 }
 
-fn unknown(detail: &str) -> CommitError {
-    CommitError::Store(StoreError::Unavailable {
-        detail: detail.to_owned(),
-        written: Written::Unknown,
-    })
-}
-
 fn failed(error: &tokio_postgres::Error, written: Written) -> Tried {
     use tokio_postgres::error::SqlState as S;
     let detail = super::describe(error);
@@ -335,8 +356,13 @@ fn failed(error: &tokio_postgres::Error, written: Written) -> Tried {
         {
             Tried::Deadlock
         }
-        // The server said no to the statement, so it was not written.
-        Some(code) if ["22", "23", "42", "54"].iter().any(|c| code.code().starts_with(c)) => {
+        Some(code) if *code == S::LOCK_NOT_AVAILABLE => {
+            Tried::Locked(StoreError::unavailable(detail))
+        }
+        // The server said no to the statement, so it was not written. P0: a trigger of the user's.
+        Some(code)
+            if ["21", "22", "23", "42", "54", "P0"].iter().any(|c| code.code().starts_with(c)) =>
+        {
             Tried::Refused(StoreError::Rejected(detail))
         }
         // Shutting down, out of disk, out of time: said before the commit took effect.

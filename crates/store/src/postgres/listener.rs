@@ -17,7 +17,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, NoTls, Socket};
 
 use super::{Connector, Job};
-use crate::claim::Floors;
+use crate::claim::{BOTTOM, Floors};
 use crate::wakeups::Wakeups;
 
 const CHANNEL: &str = "tashika_outbox";
@@ -129,8 +129,10 @@ where
             result = &mut subscribe, if !subscribed => {
                 result?;
                 subscribed = true;
-                // What was announced while nobody listened is found by looking.
-                Lane::OWN.iter().for_each(|lane| wakeups.mark(lane));
+                // What was announced while nobody listened is found by looking, from the bottom.
+                for lane in floors.announce_everywhere(BOTTOM).iter().chain(&Lane::OWN) {
+                    wakeups.mark(lane);
+                }
             }
             message = messages.next() => match message {
                 Some(Ok(AsyncMessage::Notification(notification))) => {

@@ -1,0 +1,38 @@
+//! The engine on real databases, against a broker that does what a script says.
+//!
+//! A case is an `async fn case(db: TestDb)`, listed in `on_both!`: it becomes `case::sqlite` and
+//! `case::postgres`. The oracle is always the broker's own ledger of what it executed.
+//!
+//! `cfg(test)` always holds here; it tells the linter that the helpers are test code too.
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod backoff;
+#[cfg(test)]
+mod doubt;
+#[cfg(test)]
+mod endings;
+#[cfg(test)]
+mod http_broker;
+#[cfg(test)]
+mod lanes;
+#[cfg(test)]
+mod leases;
+#[cfg(test)]
+mod orders;
+#[cfg(test)]
+mod poison;
+#[cfg(test)]
+mod postgres_enqueue;
+#[cfg(test)]
+mod postgres_outage;
+#[cfg(test)]
+mod protocol;
+#[cfg(test)]
+mod resolutions;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod upkeep;

@@ -1,0 +1,45 @@
+//! The HTTP face: how requests come in, how answers go out.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `listener` | the accept loop, with its limits, timeouts and shutdown |
+//! | `router` | puts the API's routes behind the layers that every request passes |
+//! | `edge` | what happens to every request: id, trace, log line, deadline, problem documents |
+//! | `auth` | who is asking |
+//! | `body`, `json` | reading what was sent |
+//! | `problem` | answering when something is wrong |
+//! | `docs`, `home` | the pages for people |
+//! | `orders`, `health` | the handlers; `schema` describes what they take and answer |
+//!
+//! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
+//! [`problem::Problem`] and never render an error themselves.
+
+pub mod auth;
+pub mod body;
+pub mod docs;
+mod edge;
+pub mod health;
+mod home;
+pub mod json;
+pub mod language;
+pub mod listener;
+pub mod orders;
+pub mod problem;
+pub mod request_id;
+pub mod router;
+mod schema;
+
+pub use auth::Client;
+pub use body::RawBody;
+pub use json::JsonBody;
+pub use problem::{Code, Problem};
+pub use request_id::{RequestId, RequestIds};
+pub use router::Shell;
+
+use tashika_store::StoreError;
+
+/// The store could not do its part: the caller should repeat the request, and an operator look.
+fn unavailable(error: &StoreError) -> Problem {
+    tracing::error!(%error, "the store is not available");
+    Problem::new(Code::StoreUnavailable)
+}

@@ -1,0 +1,275 @@
+//! Every code an answer can carry: its status, its sentences, and what to do about it.
+//!
+//! One table, read by [`super::Problem`] when it answers, by `/docs/errors` and by `docs/errors.md`,
+//! which a test compares with it. A code is part of the contract: it is never renamed or reused.
+
+use std::fmt::Write as _;
+
+use http::StatusCode;
+
+/// A sentence in both languages.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    pub en: &'static str,
+    pub ja: &'static str,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub code: Code,
+    pub name: &'static str,
+    pub status: StatusCode,
+    pub title: Text,
+    /// What happened; the answer's `detail` unless the handler knows better.
+    pub detail: Text,
+    /// What to do about it.
+    pub advice: Text,
+    /// Seconds for `Retry-After`, where waiting helps.
+    pub retry_after: Option<u64>,
+}
+
+macro_rules! codes {
+    ($($variant:ident $name:literal $status:ident $(retry $retry:literal)?
+        title $title_en:literal $title_ja:literal
+        detail $detail_en:literal $detail_ja:literal
+        advice $advice_en:literal $advice_ja:literal)*) => {
+        /// A stable name for what went wrong, for programs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code { $($variant),* }
+
+        /// The table, in the order of the enum.
+        pub const ENTRIES: &[Entry] = &[$(Entry {
+            code: Code::$variant,
+            name: $name,
+            status: StatusCode::$status,
+            title: Text { en: $title_en, ja: $title_ja },
+            detail: Text { en: $detail_en, ja: $detail_ja },
+            advice: Text { en: $advice_en, ja: $advice_ja },
+            retry_after: codes!(@retry $($retry)?),
+        }),*];
+    };
+    (@retry) => { None };
+    (@retry $seconds:literal) => { Some($seconds) };
+}
+
+codes! {
+    BadRequest "BAD_REQUEST" BAD_REQUEST
+        title "Bad request" "不正なリクエスト"
+        detail "The request could not be understood." "リクエストを解釈できませんでした。"
+        advice "Compare the path, the query and the headers with the API description at `/docs`." "パス、クエリ、ヘッダーを `/docs` の API 仕様と見比べてください。"
+    InvalidJson "INVALID_JSON" BAD_REQUEST
+        title "Invalid JSON" "JSON が不正です"
+        detail "The body is not valid JSON." "本文が正しい JSON ではありません。"
+        advice "The detail names the line and the column. The body must be UTF-8, must not repeat a key within an object, and must not be nested deeper than 32 levels. Nothing was stored." "詳細に行と桁が示されています。本文は UTF-8 で、同じオブジェクト内でキーを繰り返さず、入れ子は 32 段までにしてください。何も保存されていません。"
+    IdempotencyKeyMissing "IDEMPOTENCY_KEY_MISSING" BAD_REQUEST
+        title "Idempotency key missing" "冪等キーがありません"
+        detail "This request needs an Idempotency-Key header." "このリクエストには Idempotency-Key ヘッダーが必要です。"
+        advice "Send `Idempotency-Key` with a value that you made for this one action, and send the same value when you repeat it." "この操作のために生成した値を `Idempotency-Key` に入れて送り、再送時も同じ値を使ってください。"
+    IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
+        title "Idempotency key invalid" "冪等キーが不正です"
+        detail "The Idempotency-Key header cannot be used." "Idempotency-Key ヘッダーの値を使用できません。"
+        advice "Use 8 to 64 visible ASCII characters, bare or in double quotes, and send the header once." "8〜64 文字の印字可能な ASCII 文字を、そのまま、または二重引用符で囲んで、1 回だけ送ってください。"
+    BrokerRejected "BROKER_REJECTED" BAD_REQUEST
+        title "Broker rejected the order" "ブローカーが注文を拒否しました"
+        detail "The broker looked at the order and refused it." "ブローカーが注文を確認し、拒否しました。"
+        advice "The order was not executed and will not be tried again. Correct it and send it under a new key. This code also appears as `reason_code` of a settled order." "注文は約定しておらず、再試行もされません。内容を直し、新しいキーで送ってください。確定した注文の `reason_code` としても現れます。"
+    Unauthorized "UNAUTHORIZED" UNAUTHORIZED
+        title "Unauthorized" "認証が必要です"
+        detail "A valid API token is needed." "有効な API トークンが必要です。"
+        advice "Send `Authorization: Bearer <token>` with one of the tokens in `TASHIKA_API_TOKENS`." "`TASHIKA_API_TOKENS` に設定されたトークンを `Authorization: Bearer <token>` で送ってください。"
+    Forbidden "FORBIDDEN" FORBIDDEN
+        title "Forbidden" "許可されていません"
+        detail "You may not do this." "この操作は許可されていません。"
+        advice "The token is valid, but what it asks for belongs to somebody else." "トークンは有効ですが、対象は別の所有者のものです。"
+    CrossSiteRequest "CROSS_SITE_REQUEST" FORBIDDEN
+        title "Cross-site request" "別サイトからのリクエスト"
+        detail "A browser sent this request on behalf of another site." "別のサイトを開いているブラウザーから送られたリクエストです。"
+        advice "Call the API from a program, or from a page of the same origin. A proxy in front must pass `Host` and `Origin` on unchanged." "プログラムから、または同一オリジンのページから呼び出してください。前段のプロキシは `Host` と `Origin` をそのまま渡す必要があります。"
+    NotFound "NOT_FOUND" NOT_FOUND
+        title "Not found" "見つかりません"
+        detail "There is nothing under this path." "このパスには何もありません。"
+        advice "The paths that exist are listed at `/docs`." "存在するパスは `/docs` にあります。"
+    OrderNotFound "ORDER_NOT_FOUND" NOT_FOUND
+        title "Order not found" "注文が見つかりません"
+        detail "No order is known under this idempotency key." "この冪等キーの注文はありません。"
+        advice "The order was never accepted, or its key has expired (`IDEMPO_TTL_HOURS`)." "注文は受け付けられていないか、キーの有効期限（`IDEMPO_TTL_HOURS`）が切れています。"
+    MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
+        title "Method not allowed" "許可されていないメソッド"
+        detail "This path does not take this method." "このパスではこのメソッドを使えません。"
+        advice "The `Allow` header lists the methods that it takes." "使えるメソッドは `Allow` ヘッダーにあります。"
+    RequestTimeout "REQUEST_TIMEOUT" REQUEST_TIMEOUT
+        title "Request timeout" "リクエストの時間切れ"
+        detail "The body did not arrive in time." "本文が時間内に届きませんでした。"
+        advice "Nothing was stored. Send the request again, with the same idempotency key." "何も保存されていません。同じ冪等キーで再送してください。"
+    IdempotencyConflict "IDEMPOTENCY_CONFLICT" CONFLICT
+        title "Idempotency conflict" "冪等キーの競合"
+        detail "This idempotency key was used with another body." "この冪等キーは別の内容で使われています。"
+        advice "A key stands for one request. Send the original body to see its result, or use a new key for a new request." "キーは 1 つのリクエストを表します。元の本文を送れば結果が返ります。新しいリクエストには新しいキーを使ってください。"
+    IdempotencyInProgress "IDEMPOTENCY_IN_PROGRESS" CONFLICT retry 1
+        title "Still in progress" "処理中です"
+        detail "A request with this idempotency key is being processed." "この冪等キーのリクエストは処理中です。"
+        advice "Repeat the request after the seconds in `Retry-After`; it will answer with the result." "`Retry-After` の秒数だけ待って再送すると、結果が返ります。"
+    MisdirectedRequest "MISDIRECTED_REQUEST" MISDIRECTED_REQUEST
+        title "Misdirected request" "宛先の誤り"
+        detail "Without API tokens this server answers only under a loopback name." "API トークンが未設定のため、ループバックの名前でのみ応答します。"
+        advice "Use `localhost` or the loopback address in the URL, or set `TASHIKA_API_TOKENS`. Without this, any page in a local browser could reach the API under a name of its own." "URL に `localhost` かループバックアドレスを使うか、`TASHIKA_API_TOKENS` を設定してください。この制限がないと、ローカルのブラウザーで開いた任意のページが独自の名前で API に到達できてしまいます。"
+    PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE
+        title "Payload too large" "本文が大きすぎます"
+        detail "The body is longer than this server takes." "本文がこのサーバーの上限を超えています。"
+        advice "The limit is `TASHIKA_BODY_LIMIT_BYTES`, counted after decompression. Nothing was stored." "上限は `TASHIKA_BODY_LIMIT_BYTES`（展開後）です。何も保存されていません。"
+    UnsupportedMediaType "UNSUPPORTED_MEDIA_TYPE" UNSUPPORTED_MEDIA_TYPE
+        title "Unsupported media type" "未対応のメディアタイプ"
+        detail "The body must be JSON." "本文は JSON である必要があります。"
+        advice "Send `Content-Type: application/json` (or a type that ends in `+json`) in UTF-8, uncompressed or with `Content-Encoding: gzip`." "UTF-8 の `Content-Type: application/json`（または `+json` で終わる型）を、無圧縮か `Content-Encoding: gzip` で送ってください。"
+    IdempotencyMismatch "IDEMPOTENCY_MISMATCH" UNPROCESSABLE_ENTITY
+        title "Idempotency keys differ" "冪等キーが一致しません"
+        detail "The Idempotency-Key header and the key in the body differ." "Idempotency-Key ヘッダーと本文のキーが異なります。"
+        advice "Send the same key in both places. Nothing was stored." "両方に同じキーを入れてください。何も保存されていません。"
+    ValidationError "VALIDATION_ERROR" UNPROCESSABLE_ENTITY
+        title "Validation error" "入力エラー"
+        detail "The request breaks rules of the contract." "リクエストが契約の規則に反しています。"
+        advice "`errors` lists every field that is wrong and why. Nothing was stored, and the key is still free." "`errors` に誤りのある項目と理由がすべて示されています。何も保存されておらず、キーは未使用のままです。"
+    RateLimited "RATE_LIMITED" TOO_MANY_REQUESTS retry 1
+        title "Too many requests" "リクエストが多すぎます"
+        detail "This client has sent more than it may." "このクライアントの上限を超えました。"
+        advice "Wait for the seconds in `Retry-After`. The limits are `RL_RATE_PER_MIN`, `RL_BURST` and `DAILY_QUOTA`; repeats of a known key are not counted. Wrong API tokens are limited too, per address." "`Retry-After` の秒数だけ待ってください。上限は `RL_RATE_PER_MIN`、`RL_BURST`、`DAILY_QUOTA` で、既知のキーの再送は数えません。誤った API トークンもアドレスごとに制限されます。"
+    HeadersTooLarge "HEADERS_TOO_LARGE" REQUEST_HEADER_FIELDS_TOO_LARGE
+        title "Headers too large" "ヘッダーが大きすぎます"
+        detail "The request has too many or too long headers." "ヘッダーが多すぎるか、長すぎます。"
+        advice "The limits are `TASHIKA_MAX_HEADERS` and `TASHIKA_MAX_HEADER_BYTES`." "上限は `TASHIKA_MAX_HEADERS` と `TASHIKA_MAX_HEADER_BYTES` です。"
+    InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
+        title "Internal error" "内部エラー"
+        detail "Something went wrong on this server." "サーバーで問題が発生しました。"
+        advice "Repeat the request with the same idempotency key: it is safe whatever had happened. The log has the cause under the `request_id`." "同じ冪等キーで再送してください。何が起きていても安全です。原因は `request_id` でログから探せます。"
+    BrokerDown "BROKER_DOWN" SERVICE_UNAVAILABLE
+        title "Broker down" "ブローカーが停止しています"
+        detail "The broker could not take the order within all attempts." "すべての試行で、ブローカーが注文を受け付けられませんでした。"
+        advice "The order was given up (`aborted`). An operator can requeue it; a new order needs a new key. This code also appears as `reason_code` of a settled order." "注文は中止（`aborted`）されました。運用者が再投入できます。新しい注文には新しいキーが必要です。確定した注文の `reason_code` としても現れます。"
+    StoreUnavailable "STORE_UNAVAILABLE" SERVICE_UNAVAILABLE retry 1
+        title "Store unavailable" "保存先を利用できません"
+        detail "The database cannot be written right now." "現在データベースに書き込めません。"
+        advice "It is not known whether the request was stored. Repeat it after `Retry-After` with the same idempotency key: it is accepted at most once." "保存されたかどうかは不明です。`Retry-After` の後、同じ冪等キーで再送してください。受け付けられるのは一度だけです。"
+    ServerBusy "SERVER_BUSY" SERVICE_UNAVAILABLE retry 1
+        title "Server busy" "混雑しています"
+        detail "This server has as much to do as it can take." "サーバーが処理できる上限に達しています。"
+        advice "Nothing was stored. Try again after `Retry-After`. The limit on connections is `TASHIKA_MAX_CONNECTIONS`." "何も保存されていません。`Retry-After` の後に再試行してください。接続数の上限は `TASHIKA_MAX_CONNECTIONS` です。"
+    ProcessingTimeout "PROCESSING_TIMEOUT" SERVICE_UNAVAILABLE retry 1
+        title "Processing timeout" "処理の時間切れ"
+        detail "The request was not finished in time." "リクエストの処理が時間内に終わりませんでした。"
+        advice "It is not known whether it took effect. Repeat it with the same idempotency key: it takes effect at most once. The limit is `TASHIKA_REQUEST_TIMEOUT_MS`." "効果があったかどうかは不明です。同じ冪等キーで再送してください。効果は一度だけです。上限は `TASHIKA_REQUEST_TIMEOUT_MS` です。"
+    BrokerTimeout "BROKER_TIMEOUT" GATEWAY_TIMEOUT
+        title "Broker timeout" "ブローカーの応答なし"
+        detail "The broker did not answer within all attempts." "すべての試行で、ブローカーから応答がありませんでした。"
+        advice "The order may have been executed: a case was opened for a person to decide. This code also appears as `reason_code` of a settled order." "注文は約定している可能性があります。担当者が判断するためのケースが開かれました。確定した注文の `reason_code` としても現れます。"
+}
+
+impl Code {
+    #[must_use]
+    pub fn entry(self) -> &'static Entry {
+        &ENTRIES[self as usize]
+    }
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.entry().name
+    }
+
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        self.entry().status
+    }
+
+    /// The code for a bare status that no handler explained, e.g. from a library.
+    #[must_use]
+    pub fn of_status(status: StatusCode) -> Self {
+        match status.as_u16() {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            405 => Self::MethodNotAllowed,
+            408 => Self::RequestTimeout,
+            413 => Self::PayloadTooLarge,
+            415 => Self::UnsupportedMediaType,
+            422 => Self::ValidationError,
+            429 => Self::RateLimited,
+            431 => Self::HeadersTooLarge,
+            503 => Self::ServerBusy,
+            500.. => Self::InternalError,
+            _ => Self::BadRequest,
+        }
+    }
+}
+
+const INTRODUCTION: &str = "\
+# Errors
+
+<!-- Written from crates/server/src/http/problem/codes.rs; a test compares. -->
+
+Every error is answered as `application/problem+json` (RFC 9457):
+
+```json
+{
+  \"type\": \"/docs/errors#IDEMPOTENCY_CONFLICT\",
+  \"title\": \"Idempotency conflict\",
+  \"status\": 409,
+  \"detail\": \"This idempotency key was used with another body.\",
+  \"code\": \"IDEMPOTENCY_CONFLICT\",
+  \"request_id\": \"0198a1b2-…\"
+}
+```
+
+Programs should look at `code`, which never changes its meaning. `title` and `detail` are for people, in
+English or Japanese (`Accept-Language: ja`). `errors`, where present, lists each field that is wrong.
+`request_id` finds the request in the log. A request head that is too large or is no HTTP at all is answered
+by the bare status, before there is a request to explain.
+";
+
+/// `docs/errors.md`.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    for entry in ENTRIES {
+        // Writing to a String cannot fail.
+        write!(
+            text,
+            "\n## {}\n\n**{}** · {}\n\n{}\n\n{}\n\n> {} {}\n",
+            entry.name,
+            entry.status.as_u16(),
+            entry.title.en,
+            entry.detail.en,
+            entry.advice.en,
+            entry.detail.ja,
+            entry.advice.ja,
+        )
+        .unwrap_or_default();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum_and_names_are_unique() {
+        for (index, entry) in ENTRIES.iter().enumerate() {
+            assert_eq!(entry.code as usize, index, "{}", entry.name);
+            let same = ENTRIES.iter().filter(|other| other.name == entry.name);
+            assert_eq!(same.count(), 1, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn the_documentation_is_the_table() {
+        crate::testing::same_as_file("docs/errors.md", &markdown());
+    }
+
+    #[test]
+    fn every_error_status_has_a_code_of_its_own_class() {
+        for status in 400..600 {
+            let code = Code::of_status(StatusCode::from_u16(status).unwrap());
+            assert_eq!(code.status().as_u16() / 100, status / 100, "{status}");
+        }
+    }
+}

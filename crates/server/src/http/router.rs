@@ -1,0 +1,111 @@
+//! Puts routes behind the layers that every request passes.
+//!
+//! [`Shell`] takes the API's routes in two kinds, those that need a token and those that do not, adds
+//! the pages for people, and wraps everything in the right order. From the outside in:
+//!
+//! 1. `edge`: id, trace, deadline, log line, problem documents;
+//! 2. panics become `INTERNAL_ERROR`;
+//! 3. requests that a browser makes for another site are refused;
+//! 4. the limit on bodies;
+//! 5. on protected routes only: the token.
+//!
+//! Paths that do not exist answer 404 whether or not there is a token, so that typing errors look
+//! like typing errors.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse as _, Response};
+use http::HeaderValue;
+use http::header::CACHE_CONTROL;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::auth::{self, Auth};
+use super::body::BodyLimits;
+use super::docs;
+use super::edge::{self, Edge, Settings};
+use super::problem::{self, Code, Problem};
+use super::request_id::RequestIds;
+use crate::config::Config;
+
+/// Builds the server's router.
+pub struct Shell {
+    edge: Edge,
+    auth: Auth,
+    protected: OpenApiRouter,
+    open: OpenApiRouter,
+}
+
+impl Shell {
+    #[must_use]
+    pub fn new(config: &Config, ids: RequestIds) -> Self {
+        let http = &config.http;
+        // Below the request's own deadline, so that a body that never comes is told apart from a slow
+        // handler: the first is the caller's affair (408), the second ours (503).
+        let body_timeout = http.body_timeout.min(http.request_timeout * 9 / 10);
+        Self {
+            edge: Edge(Arc::new(Settings {
+                ids,
+                max_headers: http.max_headers,
+                request_timeout: http.request_timeout,
+                body: BodyLimits { bytes: http.body_limit, timeout: body_timeout },
+            })),
+            auth: Auth::new(&config.tokens),
+            protected: OpenApiRouter::new(),
+            open: OpenApiRouter::new(),
+        }
+    }
+
+    /// Adds routes that need a token. Handlers find the [`auth::Client`] as an extension.
+    #[must_use]
+    pub fn protected(mut self, routes: OpenApiRouter) -> Self {
+        self.protected = self.protected.merge(routes);
+        self
+    }
+
+    /// Adds routes that need none: health checks, and endpoints that check signatures of their own.
+    #[must_use]
+    pub fn open(mut self, routes: OpenApiRouter) -> Self {
+        self.open = self.open.merge(routes);
+        self
+    }
+
+    /// The whole server, and its description as `/openapi.json` answers it.
+    pub fn build(self) -> (Router, OpenApi) {
+        let (mut protected, protected_api) = self.protected.split_for_parts();
+        let (open, open_api) = self.open.split_for_parts();
+        let api = docs::describe(protected_api, open_api, !self.auth.is_open());
+        if protected.has_routes() {
+            let layer = from_fn_with_state(self.auth.clone(), auth::require);
+            protected = protected.route_layer(layer).layer(map_response(never_stored));
+        }
+        let pages = docs::routes(&api, !self.auth.is_open());
+        let limit = self.edge.0.body.bytes;
+        let router = protected
+            .merge(open)
+            .merge(pages)
+            .layer(DefaultBodyLimit::max(limit))
+            .layer(CsrfLayer::new().with_rejection_response(cross_site))
+            .layer(CatchPanicLayer::custom(problem::of_panic))
+            .layer(from_fn_with_state(self.edge, edge::pass));
+        (router, api)
+    }
+}
+
+/// Answers about somebody's orders do not belong into any cache.
+async fn never_stored(mut response: Response) -> Response {
+    response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn cross_site(_: ProtectionError) -> Response {
+    Problem::new(Code::CrossSiteRequest).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! What the commands do.
+
+mod bench;
+mod doctor;
+mod outbox;
+mod serve;
+mod table;
+
+use std::io::Write;
+
+use secrecy::ExposeSecret as _;
+use tashika_store::Store;
+use tashika_testkit::sim;
+
+pub use bench::bench;
+pub use doctor::doctor;
+pub use outbox::outbox;
+pub use serve::serve;
+
+use crate::cli::args::SimArgs;
+use crate::config::Config;
+
+/// `tashika migrate`
+pub async fn migrate(config: &Config, out: &mut impl Write) -> anyhow::Result<()> {
+    let applied = Store::migrate(config.database_url.expose_secret()).await?;
+    if applied.is_empty() {
+        writeln!(out, "the database is up to date (version {})", tashika_store::KNOWN_VERSION)?;
+    }
+    for name in applied {
+        writeln!(out, "applied {name}")?;
+    }
+    Ok(())
+}
+
+/// `tashika sim`; returns whether every promise was kept.
+pub fn sim(args: SimArgs, out: &mut impl Write) -> bool {
+    let SimArgs { seed, steps, runs, verbose } = args;
+    let options = sim::Options { seed, steps, runs, verbose, ..sim::Options::default() };
+    sim::main(&options, out) == 0
+}

@@ -1,0 +1,63 @@
+//! `tashika serve`: the API, the workers, or both, until it is told to stop.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+
+use crate::app::App;
+use crate::cli::args::ServeArgs;
+use crate::config::Config;
+use crate::http::health::{self, Readiness};
+use crate::http::{RequestIds, Shell, listener, orders};
+use crate::signals;
+use crate::telemetry::{self, Metrics};
+
+pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
+    let telemetry = telemetry::init(&config.logs, config.traces.as_ref())?;
+    let metrics = Metrics::install();
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let stop = signals::watch()?;
+    let app = App::open(config).await?;
+    let listener = TcpListener::bind(config.http.listen)
+        .await
+        .with_context(|| format!("TASHIKA_LISTEN: cannot listen on {}", config.http.listen))?;
+    let address = listener.local_addr()?;
+
+    let engine = args.role.works().then(|| app.engine(config).start());
+    let ids = app.ids.clone();
+    let mut shell = Shell::new(config, RequestIds::new(move || ids.uuid()))
+        .open(health::open_routes(Arc::new(Readiness::new(app.store.clone(), app.clock))))
+        .protected(health::protected_routes(metrics.clone()));
+    if args.role.takes_requests() {
+        shell = shell.protected(orders::routes(Arc::new(app.orders(config))));
+    }
+    let (router, _) = shell.build();
+    let upkeep = tokio::spawn(metrics.upkeep(stop.clone()));
+    tracing::info!(%address, role = ?args.role, version = env!("CARGO_PKG_VERSION"), "tashika is ready");
+    greet(address);
+
+    let ended = listener::serve(listener, router, &config.http, config.shutdown, stop).await;
+    if let Some(engine) = engine
+        && !engine.stop(config.shutdown).await
+    {
+        tracing::warn!("some effects did not end in time; another process takes them over");
+    }
+    if let Err(error) = app.limits.close(&app.store).await {
+        tracing::warn!(%error, "unused quota could not be given back");
+    }
+    upkeep.await.context("the upkeep of metrics")?;
+    tracing::info!(cut_off = ended.cut_off, "tashika has stopped");
+    telemetry.shutdown().await;
+    Ok(())
+}
+
+/// For a person at a terminal: where to look.
+fn greet(address: std::net::SocketAddr) {
+    if std::io::stdout().is_terminal() {
+        println!("\n  Tashika is ready: http://{address}/  (Ctrl-C stops it)\n");
+    }
+}

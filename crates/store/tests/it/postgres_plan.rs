@@ -1,0 +1,78 @@
+//! The plan of the claim, as the store's own sessions run it.
+
+use std::time::Duration;
+
+use tashika_store::Store;
+use tashika_testkit::postgres::Cluster;
+
+use crate::support::*;
+
+/// `auto_explain` writes the plan of every statement into the log of a server of our own.
+#[tokio::test]
+async fn a_claim_walks_its_index_whatever_waits() {
+    let db = Db::postgres();
+    drop(db);
+    let cluster = Cluster::start();
+    let url = format!(
+        "{}?options=-csession_preload_libraries%3Dauto_explain\
+         %20-cauto_explain.log_min_duration%3D0%20-cauto_explain.log_analyze%3Don",
+        cluster.url()
+    );
+    let store = Store::open(&url, 2).await.unwrap();
+    let client = connect(cluster.url()).await;
+    let fill = "insert into outbox (id, lane, kind, payload, status, attempts, in_doubt, fence,
+                    next_run_at, created_at, updated_at, expires_at)
+                select gen_random_uuid(), 'orders', 'order', '{}', 'pending', 0, false, 0,
+                       to_timestamp(1700000000 + n % 1000), now(), now(), now()
+                  from generate_series(1, 50000) n";
+    // With the statistics of an empty table, of a full one, and of one that was emptied again.
+    client.batch_execute("analyze outbox").await.unwrap();
+    client.batch_execute(fill).await.unwrap();
+    check(&store, &client, 32).await;
+    client.batch_execute("analyze outbox").await.unwrap();
+    check(&store, &client, 32).await;
+    check(&store, &client, 1000).await;
+    client
+        .batch_execute(
+            "update outbox set status = 'succeeded' where status = 'pending'; analyze outbox",
+        )
+        .await
+        .unwrap();
+    client.batch_execute(fill).await.unwrap();
+    check(&store, &client, 32).await;
+}
+
+async fn check(store: &Store, client: &tokio_postgres::Client, limit: usize) {
+    let claimed = claim(store, at(2000), limit).await;
+    assert_eq!(claimed.len(), limit);
+    let plan = last_plan(client).await;
+    assert!(plan.contains("Index Scan using outbox_due on outbox"), "{plan}");
+    assert!(plan.contains("Index Scan using outbox_pkey on outbox"), "{plan}");
+    for dear in ["Seq Scan", "Sort", "Bitmap", "Hash"] {
+        assert!(!plan.contains(dear), "{dear}:\n{plan}");
+    }
+    // Nothing was walked over to find them.
+    let scan = plan.split("Index Scan using outbox_due").nth(1).expect("the scan");
+    let rows = scan.split("rows=").nth(2).expect("the actual rows");
+    let rows: String = rows.chars().take_while(char::is_ascii_digit).collect();
+    assert_eq!(rows, limit.to_string(), "{plan}");
+}
+
+/// The log's last claim. It may be written a moment after the answer.
+async fn last_plan(client: &tokio_postgres::Client) -> String {
+    let read = "select pg_read_file(current_setting('data_directory') || '/../log')";
+    let find = async {
+        loop {
+            let log: String = client.query_one(read, &[]).await.expect("the log").get(0);
+            let last = log.rsplit("Query Text: ").find(|text| text.starts_with("with due as"));
+            if let Some((plan, _)) = last.and_then(|text| text.split_once("\n2")) {
+                return plan.to_owned();
+            }
+            if let Some(plan) = last {
+                return plan.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("the plan is in the log", find).await
+}

@@ -1,0 +1,124 @@
+//! What only SQLite has: a disk of its own to be full, and a mode without threads.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+use tashika_domain::{NewEffect, Status, Write};
+use tashika_store::{Gate, Moment, Store, Written};
+
+use crate::support::*;
+
+const CHILD: &str = "TASHIKA_STORE_TEST_FULL_DISK";
+
+/// A file that may not grow stands for the full disk. What is said about each write must be true
+/// afterwards: a "nothing was written" makes callers try again.
+#[tokio::test]
+async fn a_full_disk_is_told_truthfully() {
+    if let Ok(url) = std::env::var(CHILD) {
+        return fill(&url).await;
+    }
+    let db = Db::sqlite();
+    drop(db.open().await);
+    // The limit is in units of 512 or 1024 bytes. Signal 25 would end the process; ignored, the
+    // write fails instead, as on a full disk.
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 12000; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "sqlite_file::a_full_disk_is_told_truthfully", "--nocapture"])
+        .env(CHILD, db.url())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if let Some((word, number)) = line.strip_prefix("told ").and_then(|l| l.split_once(' ')) {
+            told.push((number.parse::<u64>().unwrap(), word.to_owned()));
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(told.len(), 400);
+    assert!(told.iter().any(|(_, word)| word != "done"), "the disk was not full");
+
+    let store = db.open().await;
+    for (number, word) in told {
+        let there = store.effect(id(number)).await.unwrap().is_some();
+        match word.as_str() {
+            "done" => assert!(there, "{number} was acknowledged and is lost"),
+            "nothing" => assert!(!there, "{number} was said not to be written, and is there"),
+            other => assert_eq!(other, "unknown"),
+        }
+    }
+    enqueue(&store, [effect(9999)]).await;
+}
+
+/// More than the page cache holds, in one group: the disk is full in the middle of it.
+async fn fill(url: &str) {
+    let store = Store::open(url, 1).await.unwrap();
+    let payload = format!("\"{}\"", "x".repeat(100_000));
+    let writes = (0..400).map(|n| {
+        let effect = NewEffect { payload: payload.clone(), ..effect(n) };
+        let commit = store.commit(Write::Enqueue(effect).into());
+        async move {
+            let word = match said(&commit.await) {
+                Said::Done => "done".to_owned(),
+                Said::Unavailable(Written::No) => "nothing".to_owned(),
+                Said::Unavailable(Written::Unknown) => "unknown".to_owned(),
+                other => format!("{other:?}"),
+            };
+            println!("told {word} {n}");
+        }
+    });
+    join_all(writes).await;
+}
+
+struct Watch(Mutex<Vec<Moment>>);
+
+impl Gate for Watch {
+    fn pass(&self, moment: Moment) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.lock().unwrap().push(moment);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[tokio::test]
+async fn a_simulated_store_passes_its_gate_around_every_write() {
+    let db = Db::sqlite();
+    let gate = Arc::new(Watch(Mutex::default()));
+    let store = Store::open_simulated(&db.file(), Arc::<Watch>::clone(&gate)).unwrap();
+    let passed = || std::mem::take(&mut *gate.0.lock().unwrap());
+    enqueue(&store, [keyed(1, "k")]).await;
+    assert_eq!(passed(), [Moment::BeforeCommit, Moment::AfterCommit]);
+    let held = lease(&claim(&store, at(1), 1).await[0]);
+    assert_eq!(passed(), [Moment::BeforeUpkeep, Moment::AfterUpkeep]);
+    assert_eq!(commit(&store, [Write::Enqueue(keyed(2, "k"))]).await, {
+        Said::Taken(tashika_store::Key::Effect)
+    });
+    assert_eq!(passed(), [Moment::BeforeCommit, Moment::AfterCommit], "also if it loses");
+    done(&store, [succeed(held, at(2)), Write::Attempt(attempt(held))]).await;
+    passed();
+    assert_eq!(row(&store, id(1)).await.status, Status::Succeeded);
+    assert_eq!(passed(), [], "reads do not pass");
+    drop(store);
+    assert_eq!(row(&db.open().await, id(1)).await.status, Status::Succeeded);
+}
+
+#[tokio::test]
+async fn wake_ups_tell_what_is_due_and_when() {
+    let db = Db::sqlite();
+    let store = db.open().await;
+    let wakeups = store.wakeups();
+    enqueue(&store, [effect(1)]).await;
+    soon("the commit wakes", wakeups.wait()).await;
+    assert_eq!(wakeups.take().into_iter().collect::<Vec<_>>(), [effect(1).lane]);
+    assert!(wakeups.take().is_empty());
+    enqueue(&store, [NewEffect { run_at: at(50), ..effect(2) }]).await;
+    enqueue(&store, [NewEffect { run_at: at(40), ..effect(3) }]).await;
+    soon("the commit tells when", wakeups.wait()).await;
+    assert_eq!(wakeups.next_due(), Some(at(40)));
+    assert!(wakeups.take().is_empty() && !wakeups.take_due(at(39)) && wakeups.take_due(at(40)));
+    assert_eq!(commit(&store, [Write::Enqueue(effect(1))]).await, Said::Rejected);
+    assert!(wakeups.take().is_empty(), "what was not committed wakes nobody");
+}

@@ -1,0 +1,150 @@
+//! When a process dies, stalls, or lets another task go first.
+//!
+//! Stands at the store's gate and beside every call to the broker. A dead process does nothing more:
+//! whatever comes here afterwards waits for ever, and goes with the runtime.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tashika_domain::Timestamp;
+use tashika_engine::Clock;
+use tashika_store::{Gate, Moment};
+use tokio::sync::Notify;
+
+use super::dice::{Odds, Stream};
+use super::scene::Scene;
+use super::tally::Tally;
+
+pub(crate) struct Fate {
+    scene: Arc<Scene>,
+    clock: Clock,
+    dead: AtomicBool,
+    died: Notify,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Decides the small delays that make every commit a point of interleaving.
+    delays: Stream,
+    faults: Stream,
+    /// The disk answers nobody until then.
+    stalled_until: Timestamp,
+}
+
+impl Fate {
+    pub fn new(scene: Arc<Scene>, clock: Clock, life: u32) -> Arc<Self> {
+        let state = State {
+            delays: Stream::new(scene.seed, &format!("gate/{life}")),
+            faults: Stream::new(scene.seed, &format!("crash/{life}")),
+            stalled_until: clock.now(),
+        };
+        Arc::new(Self {
+            scene,
+            clock,
+            dead: AtomicBool::new(false),
+            died: Notify::new(),
+            state: Mutex::new(state),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when the process has died.
+    pub async fn died(&self) {
+        self.died.notified().await;
+    }
+
+    /// Goes on only if the process is alive.
+    pub async fn alive(&self) {
+        if self.is_dead() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A moment at which the process may die in conversation with the broker.
+    pub async fn at_broker(&self, during: &str) {
+        self.alive().await;
+        let odds = self.scene.swarm.process.crash_at_broker;
+        if self.draws(odds) {
+            self.die(Tally::CrashAtBroker, during).await;
+        }
+    }
+
+    fn draws(&self, odds: Odds) -> bool {
+        // Drawn in any case, so that the end of the faults does not shift the stream.
+        let hit = self.state().faults.hit(odds);
+        hit && !self.scene.is_calm()
+    }
+
+    async fn die(&self, how: Tally, during: &str) {
+        self.scene.log.count(how);
+        self.scene.log.note(self.clock.now(), &format!("process dies: {during}"));
+        self.dead.store(true, Ordering::Relaxed);
+        self.died.notify_one();
+        std::future::pending::<()>().await;
+    }
+
+    async fn pass_through(&self, moment: Moment) {
+        self.alive().await;
+        let delay = self.state().delays.millis(0, 3);
+        tokio::time::sleep(delay).await;
+        self.wait_for_disk(moment).await;
+        self.alive().await;
+        let now = self.clock.now();
+        self.scene.log.mark(now, &format!("{moment:?}"));
+        let process = &self.scene.swarm.process;
+        let (odds, how) = match moment {
+            Moment::BeforeCommit => (process.crash_at_commit, Tally::CrashBeforeCommit),
+            Moment::AfterCommit => (process.crash_at_commit, Tally::CrashAfterCommit),
+            Moment::BeforeUpkeep | Moment::AfterUpkeep => {
+                (process.crash_at_upkeep, Tally::CrashAtUpkeep)
+            }
+        };
+        if self.draws(odds) {
+            self.die(how, &format!("{moment:?}")).await;
+        }
+    }
+
+    /// While the disk stalls, everybody waits; afterwards the order in which they go on is chance.
+    async fn wait_for_disk(&self, moment: Moment) {
+        let process = &self.scene.swarm.process;
+        if moment == Moment::BeforeCommit && self.draws(process.stall) {
+            let span = self.state().faults.millis(1000, process.stall_max_ms);
+            let until = self.clock.now().plus(span);
+            self.scene.log.count(Tally::Stall);
+            let text = format!("disk stalls for {} ms", span.as_millis());
+            self.scene.log.note(self.clock.now(), &text);
+            let mut state = self.state();
+            state.stalled_until = state.stalled_until.max(until);
+        }
+        loop {
+            let wait = self.state().stalled_until.since(self.clock.now());
+            if wait.is_zero() {
+                return;
+            }
+            let shuffle = self.state().delays.millis(0, 20);
+            tokio::time::sleep(wait + shuffle).await;
+        }
+    }
+
+    /// A small delay before a call leaves.
+    pub async fn linger(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+        self.alive().await;
+    }
+}
+
+impl Gate for Fate {
+    fn pass(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.pass_through(moment))
+    }
+}

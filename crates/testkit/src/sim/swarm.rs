@@ -1,0 +1,170 @@
+//! What a run is like: every probability, limit and size, drawn from the seed.
+
+use std::time::Duration;
+
+use tashika_domain::LanePolicy;
+
+use super::dice::{Odds, Stream};
+
+/// How long the engine's side waits for a broker's answer.
+pub(crate) const BROKER_TIMEOUT: Duration = Duration::from_millis(2500);
+/// The first wait after a lost answer, in worlds whose broker takes no keys.
+const KEYLESS_BACKOFF: Duration = Duration::from_secs(5);
+/// How late after its caller has given up a request may still arrive at a broker without keys.
+///
+/// Below [`KEYLESS_BACKOFF`] by more than the small delays of a run: whoever asks after the backoff
+/// learns the truth. If requests lingered for longer, no software could exclude a second execution.
+const KEYLESS_LINGER_MS: u64 = 4400;
+/// The same where repeats are recognised: late enough for everything to be over by then.
+const KEYED_LINGER_MS: u64 = 300_000;
+
+/// The nature of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub honours_keys: bool,
+    /// How old the broker's answers about orders may be. `None` is a broker that knows itself.
+    pub status_lag: Option<Duration>,
+    pub network: Network,
+    pub process: Process,
+    pub clients: Clients,
+    pub policy: LanePolicy,
+    pub poll: Duration,
+    pub capacity: usize,
+}
+
+/// What goes wrong between us and the broker, and at the broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub unreachable: Odds,
+    pub request_lost: Odds,
+    pub arrives_late: Odds,
+    pub duplicated: Odds,
+    pub busy: Odds,
+    pub refused: Odds,
+    /// The broker takes the order and is not done with it for a while.
+    pub working: Odds,
+    pub reply_lost: Odds,
+    pub reply_late: Odds,
+    pub server_error: Odds,
+    pub status_lost: Odds,
+    pub status_busy: Odds,
+    /// The longest a request stays in the network after its caller has given up.
+    pub linger_ms: u64,
+}
+
+/// What goes wrong in our own process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub crash_at_commit: Odds,
+    /// Rare: most writes of the machinery itself are polls that find nothing.
+    pub crash_at_upkeep: Odds,
+    pub crash_at_broker: Odds,
+    /// The disk stops answering for a while.
+    pub stall: Odds,
+    pub stall_max_ms: u64,
+    /// Per step.
+    pub stop: Odds,
+    pub downtime_max_ms: u64,
+    /// In a container every life has the same host name and process id.
+    pub same_name: bool,
+}
+
+/// What the clients are like.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub think_max_ms: u64,
+    /// A client that leaves before it has its answer.
+    pub impatient: Odds,
+    pub rate_per_min: u32,
+    pub daily_quota: i64,
+    /// A person looks at cases and dead letters, per step.
+    pub person: Odds,
+}
+
+impl Swarm {
+    pub fn draw(seed: u64) -> Self {
+        let mut dice = Stream::new(seed, "swarm");
+        let honours_keys = dice.hit(Odds::percent(60));
+        let lags = !honours_keys && dice.hit(Odds::percent(30));
+        let lag = dice.millis(500, 60_000);
+        let policy = policy(&mut dice, honours_keys);
+        let lease_ms = u64::try_from(policy.lease.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            honours_keys,
+            status_lag: lags.then_some(lag),
+            network: Network::draw(&mut dice, honours_keys),
+            process: Process::draw(&mut dice, lease_ms),
+            clients: Clients::draw(&mut dice),
+            policy,
+            poll: Duration::from_millis(*dice.pick(&[250, 500, 1000])),
+            capacity: *dice.pick(&[0, 0, 1, 3]),
+        }
+    }
+}
+
+fn policy(dice: &mut Stream, honours_keys: bool) -> LanePolicy {
+    let backoff = match dice.below(3) {
+        0 if honours_keys => vec![Duration::from_secs(1), Duration::from_secs(3)],
+        0 => vec![KEYLESS_BACKOFF],
+        _ => LanePolicy::default().backoff,
+    };
+    LanePolicy {
+        concurrency: *dice.pick(&[1, 2, 4, 8]),
+        batch: *dice.pick(&[1, 4, 32]),
+        rate_per_sec: *dice.pick(&[None, None, Some(2.0)]),
+        // Half of the shortest is still longer than an attempt with everything that may follow it:
+        // asking and sending, and a request that lingers.
+        lease: Duration::from_secs(*dice.pick(&[24, 60, 120])),
+        max_attempts: u32::try_from(dice.between(2, 6)).unwrap_or(6),
+        backoff,
+        ..LanePolicy::default()
+    }
+}
+
+impl Network {
+    fn draw(dice: &mut Stream, honours_keys: bool) -> Self {
+        Self {
+            unreachable: dice.odds(Odds::percent(10)),
+            request_lost: dice.odds(Odds::percent(10)),
+            arrives_late: dice.odds(Odds::percent(15)),
+            duplicated: dice.odds(Odds::percent(15)),
+            busy: dice.odds(Odds::percent(20)),
+            refused: dice.odds(Odds::percent(8)),
+            working: dice.odds(Odds::percent(8)),
+            reply_lost: dice.odds(Odds::percent(25)),
+            reply_late: dice.odds(Odds::percent(15)),
+            server_error: dice.odds(Odds::percent(10)),
+            status_lost: dice.odds(Odds::percent(25)),
+            status_busy: dice.odds(Odds::percent(15)),
+            linger_ms: if honours_keys { KEYED_LINGER_MS } else { KEYLESS_LINGER_MS },
+        }
+    }
+}
+
+impl Process {
+    fn draw(dice: &mut Stream, lease_ms: u64) -> Self {
+        Self {
+            crash_at_commit: dice.odds(Odds::percent(3)),
+            crash_at_upkeep: dice.odds(Odds::millionth(400)),
+            crash_at_broker: dice.odds(Odds::percent(3)),
+            stall: dice.odds(Odds::millionth(6000)),
+            // Longer than a lease: what was held when it began has lapsed when it ends.
+            stall_max_ms: lease_ms * 3 / 2,
+            stop: dice.odds(Odds::percent(3)),
+            downtime_max_ms: *dice.pick(&[500, 20_000, lease_ms * 2]),
+            same_name: dice.hit(Odds::percent(50)),
+        }
+    }
+}
+
+impl Clients {
+    fn draw(dice: &mut Stream) -> Self {
+        Self {
+            think_max_ms: *dice.pick(&[50, 500, 3000]),
+            impatient: dice.odds(Odds::percent(15)),
+            rate_per_min: *dice.pick(&[0, 0, 120]),
+            daily_quota: *dice.pick(&[0, 100_000]),
+            person: dice.odds(Odds::percent(10)),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What is counted, so that a run that proves nothing can be told from one that does.
+
+use std::fmt;
+
+/// One thing that may happen in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tally {
+    CrashBeforeCommit,
+    CrashAfterCommit,
+    CrashAtUpkeep,
+    CrashAtBroker,
+    GracefulStop,
+    Stall,
+    Accepted,
+    Replayed,
+    Conflict,
+    Invalid,
+    RateLimited,
+    /// A client that never heard the answer.
+    Unheard,
+    Found,
+    RequestSent,
+    RequestLost,
+    ReplyLost,
+    ReplyLate,
+    ServerErrorAfterEffect,
+    Unreachable,
+    Busy,
+    Refused,
+    Working,
+    Duplicated,
+    Executed,
+    /// Executed when the caller had given up or died.
+    ExecutedLate,
+    RepeatRecognised,
+    StatusAsked,
+    StatusLost,
+    StatusSaysExecuted,
+    StatusSaysNotFound,
+    /// Not found, although it was executed or under way.
+    StatusLied,
+    Retry,
+    Lapse,
+    CaseOpened,
+    CaseResolved,
+    Requeued,
+    EndedSucceeded,
+    EndedAborted,
+}
+
+impl Tally {
+    /// The name in reports: `CrashBeforeCommit` is "crash before commit".
+    #[must_use]
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push(' ');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
