@@ -330,7 +330,10 @@ mod tests {
         let verdict = settle(&effect(0, false), &refused, &LanePolicy::default(), NOW);
         assert!(matches!(verdict, Verdict::Aborted { in_doubt: false, .. }));
         let verdict = settle(&effect(1, true), &refused, &LanePolicy::default(), NOW);
-        assert!(matches!(verdict, Verdict::Aborted { in_doubt: true, .. }), "the first may have run");
+        assert!(
+            matches!(verdict, Verdict::Aborted { in_doubt: true, .. }),
+            "the first may have run"
+        );
     }
 
     #[test]

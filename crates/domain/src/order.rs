@@ -18,7 +18,7 @@ use crate::case::NewCase;
 use crate::changes::{Changes, Write};
 use crate::effect::{Effect, EffectId, NewEffect, Verdict};
 use crate::lane::Lane;
-use crate::ledger::{LedgerKey, LedgerSettlement, LedgerStatus, NewLedgerEntry};
+use crate::ledger::{LedgerEntry, LedgerKey, LedgerSettlement, LedgerStatus, NewLedgerEntry};
 use crate::time::Timestamp;
 
 /// The effect kind and the ledger scope of orders.
@@ -105,6 +105,24 @@ pub fn accept(order: &OrderRequest, body: &Value, at: Acceptance) -> (Changes, V
     (changes, ack)
 }
 
+/// What a caller is told about an order that the ledger knows.
+///
+/// The stored answer; but an entry that was settled once and is open again (a requeue) still stores
+/// the failure of its first life, which is no longer the answer.
+#[must_use]
+pub fn standing(entry: &LedgerEntry) -> (u16, String) {
+    if entry.status != LedgerStatus::Accepted || entry.result_digest.is_none() {
+        return (entry.http_status, entry.response.clone());
+    }
+    let ack = json!({
+        "status": "accepted",
+        "idempotency_key": entry.key.key,
+        "request_digest": entry.request_digest,
+        "accepted_at": entry.first_seen_at,
+    });
+    (200, ack.to_string())
+}
+
 /// What to do with an order that a worker has in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -158,6 +176,40 @@ pub fn settle(ending: &Ending<'_>) -> Changes {
             changes
         }
     }
+}
+
+/// What is written about an order that cannot be read: that it has failed, and no more.
+#[must_use]
+pub fn settle_unreadable(
+    effect: &Effect,
+    verdict: &Verdict,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> Changes {
+    let (Verdict::Aborted { reason, .. }, Some(key), Some(digest)) =
+        (verdict, &effect.key, &effect.digest)
+    else {
+        return Changes::new();
+    };
+    let (_, http_status) = public_failure(&reason.code);
+    let response = unreadable(key, &reason.code);
+    Changes::from(Write::LedgerSettle(LedgerSettlement {
+        key: LedgerKey::new(KIND, key),
+        request_digest: digest.clone(),
+        status: LedgerStatus::Failed,
+        http_status,
+        result_digest: Some(crate::digest::digest(&response, &["idempotency_key"])),
+        response: response.to_string(),
+        now,
+        expires_at,
+    }))
+}
+
+/// The answer for an order of which nothing is known but its key and what ended it.
+#[must_use]
+pub fn unreadable(key: &str, reason_code: &str) -> Value {
+    let (public, _) = public_failure(reason_code);
+    json!({"status": "error", "idempotency_key": key, "reason_code": public})
 }
 
 fn ledger(

@@ -44,7 +44,8 @@ pub const ERROR_MESSAGE_MAX: usize = 512;
 
 impl Reason {
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        let message: String = message.into();
+        // PostgreSQL's text has no NUL, and a reason that cannot be written down helps nobody.
+        let message: String = message.into().replace('\0', "");
         let message = match message.char_indices().nth(ERROR_MESSAGE_MAX) {
             Some((end, _)) => message[..end].to_owned(),
             None => message,
@@ -71,6 +72,11 @@ pub struct Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_lose_what_no_database_keeps() {
+        assert_eq!(Reason::new("X", "a\0b").message, "ab");
+    }
 
     #[test]
     fn messages_are_cut_at_512_characters_not_bytes() {

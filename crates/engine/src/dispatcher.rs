@@ -6,6 +6,7 @@
 //! delays another by no more than its share.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,7 +154,7 @@ impl Dispatcher {
         if effects.is_empty() {
             return Ok(());
         }
-        engine.held.add(&effects);
+        engine.held.add(&effects, now, state.policy.lease);
         counter!("outbox_claimed_total").increment(effects.len() as u64);
         for effect in &effects {
             let age = after.since(effect.run_at);
@@ -230,7 +231,7 @@ impl Dispatcher {
                 if let Err(error) = self.engine.store.commit(Changes::from(release)).await {
                     tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
                 }
-                self.engine.held.remove(effect.id);
+                self.engine.held.remove(lease(&effect));
             }
         }
     }
@@ -239,12 +240,17 @@ impl Dispatcher {
 /// Asks the ledger about many effects at once. `None` where it could not be asked: the worker will.
 async fn clear(engine: &Engine, effects: &[Effect]) -> Vec<Option<Clearance>> {
     let mut keys: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let digests: Vec<Option<String>> = effects
+    // A handler that panics here does so again in the hands of its worker, where it is recorded.
+    let digests: Vec<std::thread::Result<Option<String>>> = effects
         .iter()
         .map(|effect| {
-            let digest = engine.handlers.get(&effect.kind)?.request_digest(effect)?;
-            keys.entry(&effect.kind).or_default().push(effect.key.clone()?);
-            Some(digest)
+            let handler = engine.handlers.get(&effect.kind);
+            let digest = || handler.and_then(|handler| handler.request_digest(effect));
+            let digest = catch_unwind(AssertUnwindSafe(digest));
+            if let (Ok(Some(_)), Some(key)) = (&digest, &effect.key) {
+                keys.entry(&effect.kind).or_default().push(key.clone());
+            }
+            digest
         })
         .collect();
     let mut entries = BTreeMap::new();
@@ -261,7 +267,7 @@ async fn clear(engine: &Engine, effects: &[Effect]) -> Vec<Option<Clearance>> {
         .iter()
         .zip(digests)
         .map(|(effect, digest)| {
-            let (Some(digest), Some(key)) = (digest, &effect.key) else {
+            let (Some(digest), Some(key)) = (digest.ok()?, &effect.key) else {
                 return Some(Clearance::Send);
             };
             let entry = entries.get(&ledger::LedgerKey::new(&effect.kind, key));

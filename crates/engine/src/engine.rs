@@ -1,12 +1,12 @@
 //! The engine: what is shared by the agents, and their start and stop.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tashika_domain::changes::Lease;
 use tashika_domain::effect::{Effect, EffectId};
-use tashika_domain::{Lane, LanePolicy};
+use tashika_domain::{Lane, LanePolicy, Timestamp};
 use tashika_store::Store;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -157,23 +157,113 @@ impl Running {
 
 /// The leases this process holds.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<BTreeMap<EffectId, Lease>>);
+pub(crate) struct Held(Mutex<BTreeMap<EffectId, Holding>>);
+
+#[derive(Debug)]
+struct Holding {
+    fence: i64,
+    /// When the store last heard of it.
+    since: Timestamp,
+    length: Duration,
+}
 
 impl Held {
-    pub fn add(&self, effects: &[Effect]) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.extend(effects.iter().map(|effect| (effect.id, lease(effect))));
+    /// Claimed at `since`, for `length`.
+    pub fn add(&self, effects: &[Effect], since: Timestamp, length: Duration) {
+        let holding = |effect: &Effect| Holding { fence: effect.fence, since, length };
+        self.lock().extend(effects.iter().map(|effect| (effect.id, holding(effect))));
     }
 
-    pub fn remove(&self, id: EffectId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    /// The store has heard of these.
+    pub fn renewed(&self, leases: &[Lease], now: Timestamp) {
+        let mut held = self.lock();
+        for lease in leases {
+            if let Some(holding) = held.get_mut(&lease.id).filter(|h| h.fence == lease.fence) {
+                holding.since = now;
+            }
+        }
+    }
+
+    /// Lets go of a lease, and of none that was taken after it.
+    pub fn remove(&self, lease: Lease) {
+        let mut held = self.lock();
+        if held.get(&lease.id).is_some_and(|holding| holding.fence == lease.fence) {
+            held.remove(&lease.id);
+        }
+    }
+
+    pub fn contains(&self, lease: Lease) -> bool {
+        self.lock().get(&lease.id).is_some_and(|holding| holding.fence == lease.fence)
+    }
+
+    /// Whether nobody else can have the effect by now.
+    pub fn is_certain(&self, lease: Lease, now: Timestamp) -> bool {
+        self.lock().get(&lease.id).is_some_and(|holding| {
+            holding.fence == lease.fence && now < holding.since.plus(holding.length)
+        })
     }
 
     pub fn all(&self) -> Vec<Lease> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+        self.lock().iter().map(|(id, holding)| Lease { id: *id, fence: holding.fence }).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EffectId, Holding>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(crate) fn lease(effect: &Effect) -> Lease {
     Lease { id: effect.id, fence: effect.fence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(fence: i64) -> Effect {
+        let at = Timestamp::from_micros(0);
+        Effect {
+            id: EffectId(uuid::Uuid::nil()),
+            lane: Lane::ORDERS,
+            kind: "order".into(),
+            key: None,
+            digest: None,
+            payload: "{}".into(),
+            attempts: 0,
+            in_doubt: false,
+            fence,
+            created_at: at,
+            run_at: at,
+            traceparent: None,
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_late_worker_does_not_let_go_of_its_successors_lease() {
+        let (held, second) = (Held::default(), Duration::from_secs(1));
+        let (lost, taken) = (effect(1), effect(2));
+        held.add(std::slice::from_ref(&lost), at(0), second);
+        held.add(std::slice::from_ref(&taken), at(1), second);
+        held.remove(lease(&lost));
+        assert!(!held.contains(lease(&lost)));
+        assert_eq!(held.all(), [lease(&taken)]);
+        held.remove(lease(&taken));
+        assert_eq!(held.all(), []);
+    }
+
+    #[test]
+    fn a_lease_is_certain_until_it_may_have_run_out() {
+        let (held, effect) = (Held::default(), effect(1));
+        held.add(std::slice::from_ref(&effect), at(0), Duration::from_secs(10));
+        assert!(held.is_certain(lease(&effect), at(9)));
+        assert!(!held.is_certain(lease(&effect), at(10)));
+        held.renewed(&[lease(&effect)], at(5));
+        assert!(held.is_certain(lease(&effect), at(14)));
+        held.remove(lease(&effect));
+        assert!(!held.is_certain(lease(&effect), at(14)));
+    }
 }

@@ -34,6 +34,10 @@ impl OrderHandler {
             Ok(order) => order,
             Err(problem) => return Tried::refused(PAYLOAD_UNREADABLE, problem),
         };
+        // The broker knows it by the one key, callers and the ledger by the other.
+        if job.effect.key.as_ref().is_some_and(|key| *key != order.idempotency_key) {
+            return Tried::refused(PAYLOAD_UNREADABLE, "idempotency_key is not the effect's key");
+        }
         match order::next_step(job.effect.in_doubt, self.broker.takes_keys()) {
             Step::Send => self.send(job, &order).await,
             Step::AskFirst => self.ask_first(job, &order).await,
@@ -95,14 +99,14 @@ impl Handler for OrderHandler {
     fn settle(&self, ending: &Ending<'_>) -> Changes {
         let effect = ending.effect;
         count(ending);
+        let digest = self.request_digest(effect);
+        let effect = &Effect { digest, ..effect.clone() };
         let Ok(order) = OrderRequest::from_stored(&effect.payload) else {
-            // Nothing that could be answered: the dead letter is the record.
-            return Changes::new();
+            let expires_at = ending.now.plus(self.remember);
+            return order::settle_unreadable(effect, ending.verdict, ending.now, expires_at);
         };
         let execution: Option<Execution> =
             ending.result.and_then(|value| serde_json::from_value(value.clone()).ok());
-        let digest = self.request_digest(effect);
-        let effect = &Effect { digest, ..effect.clone() };
         order::settle(&order::Ending {
             effect,
             order: &order,

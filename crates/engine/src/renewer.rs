@@ -40,10 +40,13 @@ impl Renewer {
         let Engine { store, clock, settings, held, .. } = &*self.engine;
         let now = clock.now();
         store.worker_alive(&settings.worker, now, self.engine.longest_lease()).await?;
-        for lost in store.renew(held.all(), now).await? {
-            // Its settlement will be refused; there is nothing to stop that has not happened.
-            tracing::warn!(outbox_id = %lost.id, "the lease of a running effect was lost");
+        let leases = held.all();
+        for lost in store.renew(leases.clone(), now).await? {
+            // If it runs, its settlement will be refused; if it waits for its turn, it has had it.
+            tracing::warn!(outbox_id = %lost.id, "a lease was lost");
+            held.remove(lost);
         }
+        held.renewed(&leases, now);
         Ok(())
     }
 }

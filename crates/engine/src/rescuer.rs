@@ -5,6 +5,7 @@
 //! without a reason, for rows that were left behind in ways nobody foresaw, but never so often that
 //! it takes more than a small part of the time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tashika_store::{CommitError, Lapsed, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, lease};
-use crate::handler::Ending;
+use crate::handler::{Ending, Handler};
 use crate::worker;
 
 /// Effects taken back in one go.
@@ -105,6 +106,11 @@ impl Rescuer {
         loop {
             let mut taken_back = 0;
             for found in self.engine.store.lapsed(lane, cutoff, BATCH).await? {
+                // Our own worker has it and knows what became of it; after an outage it is about
+                // to say so.
+                if self.engine.held.contains(lease(&found.effect)) {
+                    continue;
+                }
                 taken_back += u64::from(self.take_back(&found, policy, now).await?);
             }
             rescued += taken_back;
@@ -167,7 +173,11 @@ impl Rescuer {
             id: self.engine.ids.uuid(),
         };
         let handler = self.engine.handlers.get(&effect.kind);
-        let mut changes = handler.map_or_else(Changes::new, |handler| handler.settle(&ending));
+        // A handler that panics here must not take the rescue of all others with it.
+        let settle = |handler: &Arc<dyn Handler>| {
+            catch_unwind(AssertUnwindSafe(|| handler.settle(&ending))).unwrap_or_default()
+        };
+        let mut changes = handler.map_or_else(Changes::new, settle);
         let reason = verdict.reason();
         changes.push(Write::Attempt(Attempt {
             lease: lease(effect),

@@ -5,6 +5,7 @@
 //! one commit; and a commit that cannot be made because the database is away is made when it is back,
 //! unless the lease was lost meanwhile.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tashika_domain::effect::{self, Effect, Verdict};
 use tashika_domain::ledger::{self, Clearance, IDEMPOTENCY_CONFLICT, LedgerKey};
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Timestamp, Write, digest};
-use tashika_store::{CommitError, Key};
+use tashika_store::{CommitError, Key, StoreError};
 use tracing::{Instrument as _, field};
 
 use crate::engine::{Engine, lease};
@@ -40,45 +41,87 @@ pub(crate) async fn perform(engine: Arc<Engine>, mut effect: Effect, clearance: 
         (engine.settings.join_trace)(&span, parent);
     }
     async {
-        let Some(handler) = engine.handlers.get(&effect.kind).cloned() else {
-            // Perhaps a newer process knows it: a failure like any other, not a refusal.
-            let reason = Reason::new(effect::NO_HANDLER, "no handler knows this kind of effect");
-            let tried = Tried::new(Outcome::Busy { reason, retry_in: None });
-            settle(&engine, &effect, None, tried, engine.clock.now()).await;
-            return;
-        };
-        let clearance = match clearance {
-            Some(clearance) => clearance,
-            None => ask_ledger(&engine, &effect, &*handler).await,
-        };
-        let started_at = engine.clock.now();
-        let tried = match clearance {
-            Clearance::Send => attempt(&*handler, &effect, started_at).await,
-            Clearance::AlreadySucceeded => return settle_from_ledger(&engine, &effect).await,
-            Clearance::Conflict => return settle_conflict(&engine, &effect).await,
-        };
-        effect.in_doubt &= !tried.doubt_cleared;
-        let took = engine.clock.now().since(started_at);
-        histogram!("outbox_latency_ms", "phase" => "send").record(millis(took));
-        settle(&engine, &effect, Some(&*handler), tried, started_at).await;
+        let began_at = engine.clock.now();
+        let work = AssertUnwindSafe(perform_once(&engine, &mut effect, clearance, began_at));
+        if let Err(panic) = work.catch_unwind().await {
+            // Beside its attempt: over the digest, or while settling. Its help is not asked again.
+            settle(&engine, &effect, None, panicked(&*panic), began_at).await;
+        }
     }
     .instrument(span)
     .await;
-    engine.held.remove(effect.id);
+    engine.held.remove(lease(&effect));
+}
+
+async fn perform_once(
+    engine: &Engine,
+    effect: &mut Effect,
+    clearance: Option<Clearance>,
+    began_at: Timestamp,
+) {
+    let Some(handler) = engine.handlers.get(&effect.kind).cloned() else {
+        // Perhaps a newer process knows it: a failure like any other, not a refusal.
+        let reason = Reason::new(effect::NO_HANDLER, "no handler knows this kind of effect");
+        let tried = Tried::new(Outcome::Busy { reason, retry_in: None });
+        settle(engine, effect, None, tried, began_at).await;
+        return;
+    };
+    let clearance = match clearance {
+        Some(clearance) => clearance,
+        None => ask_ledger(engine, effect, &*handler).await,
+    };
+    match clearance {
+        Clearance::Send => {}
+        Clearance::AlreadySucceeded => return settle_from_ledger(engine, effect).await,
+        Clearance::Conflict => return settle_conflict(engine, effect).await,
+    }
+    if !is_ours(engine, effect).await {
+        counter!("outbox_processed_total", "outcome" => "lost_lease").increment(1);
+        tracing::warn!(outbox_id = %effect.id, "the lease was lost before the effect had its turn");
+        return;
+    }
+    let started_at = engine.clock.now();
+    let tried = attempt(&*handler, effect, started_at).await;
+    effect.in_doubt &= !tried.doubt_cleared;
+    let took = engine.clock.now().since(started_at);
+    histogram!("outbox_latency_ms", "phase" => "send").record(millis(took));
+    settle(engine, effect, Some(&*handler), tried, started_at).await;
 }
 
 async fn attempt(handler: &dyn Handler, effect: &Effect, now: Timestamp) -> Tried {
-    let work = AssertUnwindSafe(handler.attempt(Job { effect, now }));
-    match work.catch_unwind().await {
-        Ok(tried) => tried,
-        Err(panic) => {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|text| (*text).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "the handler panicked".to_owned());
-            // It may have panicked after sending.
-            Tried::new(Outcome::Lost(Reason::new(effect::HANDLER_PANICKED, message)))
+    let work = AssertUnwindSafe(async { handler.attempt(Job { effect, now }).await });
+    work.catch_unwind().await.unwrap_or_else(|panic| panicked(&*panic))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Tried {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "the handler panicked".to_owned());
+    // It may have panicked after sending.
+    Tried::new(Outcome::Lost(Reason::new(effect::HANDLER_PANICKED, message)))
+}
+
+/// Whether the effect is still ours to perform.
+///
+/// It may have waited for its turn, or for the database, for longer than its lease. Somebody else
+/// may have performed it then, and our copy would not say that it is in doubt: nothing may be sent
+/// without the store's word.
+async fn is_ours(engine: &Engine, effect: &Effect) -> bool {
+    let lease = lease(effect);
+    loop {
+        let now = engine.clock.now();
+        if engine.held.is_certain(lease, now) {
+            return true;
+        }
+        match engine.store.renew(vec![lease], now).await {
+            Ok(lost) if lost.is_empty() => engine.held.renewed(&[lease], now),
+            Ok(_) => return false,
+            Err(error) => {
+                tracing::warn!(%error, outbox_id = %effect.id, "a lease could not be renewed yet");
+                engine.clock.sleep(SETTLE_RETRY).await;
+            }
         }
     }
 }
@@ -91,6 +134,28 @@ async fn settle(
     tried: Tried,
     started_at: Timestamp,
 ) {
+    let Err(refusal) = try_settle(engine, effect, handler, &tried, started_at).await else {
+        return;
+    };
+    // What the database refuses once it refuses always: what the attempt brought cannot be kept,
+    // and so nobody knows what became of it.
+    tracing::error!(outbox_id = %effect.id, error = refusal, "a settlement was refused");
+    let lost = Tried::new(Outcome::Lost(Reason::new(effect::SETTLEMENT_REFUSED, refusal)));
+    for handler in [handler, None] {
+        if try_settle(engine, effect, handler, &lost, started_at).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Fails only if the database refuses the settlement itself; says why.
+async fn try_settle(
+    engine: &Engine,
+    effect: &Effect,
+    handler: Option<&dyn Handler>,
+    tried: &Tried,
+    started_at: Timestamp,
+) -> Result<(), String> {
     let now = engine.clock.now();
     let verdict = effect::settle(effect, &tried.outcome, engine.policy(&effect.lane), now);
     let result = match &tried.outcome {
@@ -107,7 +172,7 @@ async fn settle(
         id: engine.ids.uuid(),
     };
     let mut changes = handler.map(|handler| handler.settle(&ending)).unwrap_or_default();
-    if let Some(record) = record(engine, effect, &tried, started_at, now) {
+    if let Some(record) = record(engine, effect, tried, started_at, now) {
         changes.push(Write::Attempt(record));
     }
     changes.push(settlement(engine, effect, verdict.clone(), now));
@@ -127,10 +192,12 @@ async fn settle(
                 Clearance::Send | Clearance::Conflict => settle_conflict(engine, effect).await,
             }
         }
+        Err(CommitError::Store(StoreError::Rejected(refusal))) => return Err(refusal),
         Err(error) => not_settled(effect, &error),
     }
     histogram!("outbox_latency_ms", "phase" => "commit")
         .record(millis(engine.clock.now().since(now)));
+    Ok(())
 }
 
 /// The ledger already has the answer; only the row was left behind (W-105).
@@ -210,10 +277,13 @@ fn record(
 
 /// Commits, and keeps trying while the database is away and the lease may still be ours.
 async fn commit(engine: &Engine, changes: Changes) -> Result<(), CommitError> {
+    let changes = Arc::new(changes);
     // After two leases without a heartbeat somebody else has it for certain.
     let give_up = engine.clock.now().plus(engine.longest_lease() * 2);
     loop {
-        match engine.store.commit(changes.clone()).await {
+        match engine.store.commit(Arc::clone(&changes)).await {
+            // Waiting does not change what the schema allows.
+            Err(error @ CommitError::Store(StoreError::Rejected(_))) => return Err(error),
             Err(CommitError::Store(error)) if engine.clock.now() < give_up => {
                 tracing::warn!(%error, "a settlement could not be written yet");
                 engine.clock.sleep(SETTLE_RETRY).await;

@@ -39,6 +39,9 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** A sentence with what stands between backticks as code. */
+const rich = (text) => (text || '').split('`').map((part, index) => (index % 2 ? el('code', {}, part) : part));
+
 function copyButton(pre) {
   const button = el('button', { type: 'button' }, t('copy'));
   button.addEventListener('click', async () => {
@@ -107,7 +110,7 @@ function fieldTable(rows) {
   const body = rows.map(({ name, type, required, about }) => el('tr', {},
     el('td', {}, el('code', {}, name), required ? ` (${t('required')})` : ''),
     el('td', {}, el('code', {}, type)),
-    el('td', {}, about || '')));
+    el('td', {}, ...rich(about))));
   return el('div', { class: 'scroll' }, el('table', {}, el('thead', {}, head), el('tbody', {}, ...body)));
 }
 
@@ -219,13 +222,13 @@ function operationView(method, path, item, operation, token) {
   const inside = el('div');
   const view = el('details', { id: `${method}-${path}` },
     el('summary', {}, el('span', { class: `method ${method}` }, method.toUpperCase()), el('code', {}, path),
-      el('span', { class: 'quiet' }, operation.summary || '')),
+      el('span', { class: 'quiet' }, ...rich(operation.summary))),
     inside);
   // Filled when it is first opened: a long description costs nothing until somebody looks.
   view.addEventListener('toggle', () => {
     if (!view.open || inside.childElementCount) return;
     const body = jsonBody(operation);
-    if (operation.description) inside.append(el('p', {}, operation.description));
+    if (operation.description) inside.append(el('p', {}, ...rich(operation.description)));
     if (parameters.length) {
       inside.append(el('h3', {}, t('parameters')), fieldTable(parameters.map((parameter) => ({
         name: parameter.name,
@@ -282,8 +285,9 @@ function browse(main) {
   const info = spec.info || {};
   main.replaceChildren(
     el('h1', {}, `${info.title || 'API'} `, el('span', { class: 'quiet' }, info.version || '')),
-    el('p', {}, info.description || ''),
-    el('div', { class: 'tools' }, el('label', {}, t('filter'), filter), el('label', {}, t('token'), token)),
+    el('p', {}, ...rich(info.description)),
+    el('form', { class: 'tools', on: { submit: (event) => event.preventDefault() } },
+      el('label', {}, t('filter'), filter), el('label', {}, t('token'), token)),
     list);
   show();
   const linked = document.getElementById(decodeURIComponent(location.hash.slice(1)));

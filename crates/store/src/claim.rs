@@ -148,11 +148,14 @@ impl Floors {
         lanes
     }
 
-    /// The claim that began last has seen everything up to `at`.
-    fn raise(&self, lane: &Lane, at: Timestamp) {
+    /// A claim has taken or seen everything between `from` and `at`.
+    fn raise(&self, lane: &Lane, from: Timestamp, at: Timestamp) {
         let mut floors = self.lock();
         let floor = floors.entry(lane.clone()).or_insert(Floor { at: BOTTOM, announced: None });
-        floor.at = floor.at.max(at.minus(FLOOR_MARGIN));
+        // Lower than where it began: another claim has been told of something that it did not see.
+        if floor.at >= from {
+            floor.at = floor.at.max(at.minus(FLOOR_MARGIN));
+        }
     }
 
     fn current(&self, lane: &Lane) -> Timestamp {
@@ -198,7 +201,7 @@ impl Store {
                 let last = effects.iter().map(|effect| effect.run_at).max();
                 let short = i64::try_from(effects.len()).unwrap_or(i64::MAX) < limit;
                 if let Some(at) = if short { Some(now) } else { last } {
-                    postgres.floors.raise(lane, at);
+                    postgres.floors.raise(lane, floor, at);
                 }
                 effects
             }
@@ -341,22 +344,35 @@ mod tests {
     fn the_floor_rises_with_the_work_and_keeps_a_margin() {
         let (floors, lane) = (Floors::default(), Lane::ORDERS);
         assert_eq!(floors.begin(&lane), BOTTOM);
-        floors.raise(&lane, at(10_000));
+        floors.raise(&lane, BOTTOM, at(10_000));
         assert_eq!(floors.begin(&lane), at(9_800));
-        floors.raise(&lane, at(9_000));
+        floors.raise(&lane, at(9_800), at(9_000));
         assert_eq!(floors.begin(&lane), at(9_800), "never sinks by itself");
     }
 
     #[test]
     fn what_is_announced_during_a_claim_is_not_passed_over() {
         let (floors, lane) = (Floors::default(), Lane::ORDERS);
-        floors.raise(&lane, at(10_000));
+        floors.raise(&lane, BOTTOM, at(10_000));
         let from = floors.begin(&lane);
         floors.announce(&lane, at(11_000));
-        floors.raise(&lane, at(20_000));
+        floors.raise(&lane, from, at(20_000));
         assert!(from < at(11_000));
         assert_eq!(floors.begin(&lane), at(11_000));
-        floors.raise(&lane, at(21_000));
+        floors.raise(&lane, at(11_000), at(21_000));
         assert_eq!(floors.begin(&lane), at(20_800), "seen once is enough");
+    }
+
+    #[test]
+    fn a_claim_does_not_pass_over_what_only_another_was_told_of() {
+        let (floors, lane) = (Floors::default(), Lane::ORDERS);
+        floors.raise(&lane, BOTTOM, at(10_000));
+        let first = floors.begin(&lane);
+        floors.announce(&lane, at(5_000));
+        let second = floors.begin(&lane);
+        assert_eq!((first, second), (at(9_800), at(5_000)));
+        floors.raise(&lane, first, at(20_000));
+        floors.raise(&lane, second, at(5_500));
+        assert_eq!(floors.begin(&lane), at(5_300), "the second took only a part");
     }
 }

@@ -138,18 +138,23 @@ impl Store {
     }
 
     /// Writes all of the changes or none, and returns when they are durable.
-    pub async fn commit(&self, changes: Changes) -> Result<(), CommitError> {
+    ///
+    /// Takes them shared, too: whoever may have to try again keeps a copy for nothing.
+    pub async fn commit(&self, changes: impl Into<Arc<Changes>>) -> Result<(), CommitError> {
+        let changes = changes.into();
         if changes.is_empty() {
             return Ok(());
         }
-        if let Some(collision) = collision(&changes) {
+        if changes.writes().len() > 1
+            && let Some(collision) = collision(&changes)
+        {
             return Err(collision);
         }
         match &self.backend {
             // The flusher knows what it committed and tells by itself.
             Backend::Postgres(postgres) => postgres.commit(changes).await,
             Backend::Sqlite(sqlite) => {
-                let work = Work::of(std::iter::once(&changes));
+                let work = Work::of(std::iter::once(&*changes));
                 sqlite.commit(changes).await?;
                 work.mark(&self.wakeups);
                 Ok(())

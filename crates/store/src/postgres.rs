@@ -145,7 +145,7 @@ pub(crate) struct Postgres {
 
 /// One caller's changes, and where to tell the result.
 pub(crate) struct Job {
-    pub changes: Changes,
+    pub changes: Arc<Changes>,
     pub tell: oneshot::Sender<Result<(), CommitError>>,
 }
 
@@ -174,7 +174,7 @@ impl Postgres {
         Ok(Self { writers, readers, jobs, floors })
     }
 
-    pub async fn commit(&self, changes: Changes) -> Result<(), CommitError> {
+    pub async fn commit(&self, changes: Arc<Changes>) -> Result<(), CommitError> {
         let (tell, told) = oneshot::channel();
         self.jobs.try_send(Job { changes, tell }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {

@@ -79,13 +79,31 @@ pub(crate) fn connect(path: &Path, write: bool) -> Result<Connection, StoreError
     db.pragma_update(None, "cache_size", -16_384)?;
     db.pragma_update(None, "temp_store", "memory")?;
     if write {
-        db.pragma_update(None, "journal_mode", "wal")?;
+        switch_to_wal(&db)?;
         // A commit is acknowledged: it must survive the loss of power, not only of the process.
         db.pragma_update(None, "synchronous", "full")?;
         // Small checkpoints on the writer itself had the best tail of all that was measured.
         db.pragma_update(None, "wal_autocheckpoint", 1000)?;
     }
     Ok(db)
+}
+
+/// Another process may be making the same file at this moment, and for this one lock SQLite does
+/// not wait by itself.
+fn switch_to_wal(db: &Connection) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        match db.pragma_update(None, "journal_mode", "wal") {
+            Err(error)
+                if tries < 500
+                    && error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) =>
+            {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
 }
 
 impl Sqlite {
@@ -108,7 +126,7 @@ impl Sqlite {
         Self { mode: Mode::Inline { connection: Arc::new(Mutex::new(connection)), gate } }
     }
 
-    pub async fn commit(&self, changes: Changes) -> Result<(), CommitError> {
+    pub async fn commit(&self, changes: Arc<Changes>) -> Result<(), CommitError> {
         let (tell, told) = oneshot::channel();
         let job = job(tell, move |db| apply_alone(db, &changes));
         self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;

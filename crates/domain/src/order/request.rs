@@ -262,6 +262,8 @@ impl Check<'_> {
                 let fits = |tag: &Value| tag.as_str().is_some_and(|t| t.chars().count() <= 32);
                 if !tags.iter().all(fits) {
                     self.wrong("tags", "must be strings of at most 32 characters");
+                } else if tags.iter().any(|tag| tag.as_str().is_some_and(|t| t.contains('\0'))) {
+                    self.wrong("tags", "must not contain NUL");
                 }
             }
             Some(_) => self.wrong("tags", "must be a list"),
@@ -339,6 +341,7 @@ mod tests {
             ("time_in_force", json!("DAY")),
             ("tags", many_tags),
             ("tags", json!(["x".repeat(33)])),
+            ("tags", json!(["nul\u{0}"])),
             ("tags", json!("x")),
             ("risk_constraints", json!({"max_dd": -1})),
             ("risk_constraints", json!({"max_fun": 1})),

@@ -7,9 +7,7 @@ use metrics::{counter, histogram};
 use serde_json::Value;
 use tashika_domain::case::{Case, CaseResolution, CaseStatus};
 use tashika_domain::changes::{LedgerTouch, Requeue};
-use tashika_domain::ledger::{
-    self, LedgerEntry, LedgerKey, LedgerSettlement, LedgerStatus, Recall,
-};
+use tashika_domain::ledger::{self, LedgerKey, LedgerSettlement, LedgerStatus, Recall};
 use tashika_domain::order::{
     self, Acceptance, CASE_UNANSWERED, Circumstances, ExecResult, Execution, KIND, Latency,
     OrderRequest, OrderRules, Violation, request_digest,
@@ -196,13 +194,11 @@ impl Orders {
             Recall::Conflict => Err(OrderError::Conflict),
             Recall::Replay(entry) => {
                 let touch = Write::LedgerSeen(LedgerTouch { key: key.clone(), now });
-                if let Err(CommitError::Store(error)) = self.store.commit(touch.into()).await {
+                if let Err(CommitError::Store(error)) = self.store.commit(Changes::from(touch)).await {
                     return Err(error.into());
                 }
-                Ok(Some(Placed::Replayed {
-                    http_status: entry.http_status,
-                    body: entry.response.clone(),
-                }))
+                let (http_status, body) = order::standing(entry);
+                Ok(Some(Placed::Replayed { http_status, body }))
             }
         }
     }
@@ -213,18 +209,34 @@ impl Orders {
         let open = |cases: Vec<Case>| cases.into_iter().find(|c| c.status == CaseStatus::Open);
         match entry {
             Some(entry) if entry.is_expired(self.clock.now()) => Ok(None),
-            Some(LedgerEntry { response, status, .. }) => {
-                let case = match status {
+            Some(entry) => {
+                let case = match entry.status {
                     LedgerStatus::Succeeded => None,
                     _ => open(self.store.cases_of(KIND, key).await?),
                 };
-                Ok(Some(OrderView { body: response, status, case }))
+                let (_, body) = order::standing(&entry);
+                Ok(Some(OrderView { body, status: entry.status, case }))
             }
             // Enqueued by an application inside its own transaction: no entry until it is settled.
             None => {
                 let Some(effect) = self.store.effect_by_key(KIND, key).await? else {
                     return Ok(None);
                 };
+                match effect.status {
+                    // The ledger has forgotten it.
+                    Status::Succeeded => return Ok(None),
+                    // Given up before anybody could write an answer.
+                    Status::Aborted if !effect.in_doubt => {
+                        let code = effect.last_error_code.unwrap_or_default();
+                        let body = order::unreadable(key, &code).to_string();
+                        return Ok(Some(OrderView {
+                            body,
+                            status: LedgerStatus::Failed,
+                            case: None,
+                        }));
+                    }
+                    _ => {}
+                }
                 let body = serde_json::json!({
                     "status": "accepted",
                     "idempotency_key": key,

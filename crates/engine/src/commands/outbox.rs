@@ -1,8 +1,10 @@
 //! The outbox, as operators ask about it.
 
+use tashika_domain::case::CaseResolution;
 use tashika_domain::changes::{LedgerTouch, Requeue};
 use tashika_domain::effect::{Event, IllegalTransition, next};
 use tashika_domain::ledger::LedgerKey;
+use tashika_domain::order;
 use tashika_domain::{Changes, EffectId, Status, Write};
 use tashika_store::{CommitError, EffectFilter, EffectRow, Store, StoreError};
 
@@ -50,6 +52,16 @@ impl Outbox {
         let requeue = Requeue { id: effect.id, without_doubt: false, now };
         let mut changes = Changes::from(Write::Requeue(requeue));
         if let Some(key) = &effect.key {
+            if effect.kind == order::KIND {
+                // The question of an open case is asked again; unanswered, it opens a new one.
+                changes.push(Write::ResolveCase(CaseResolution {
+                    kind: order::CASE_UNANSWERED,
+                    subject_id: key.clone(),
+                    action: "requeued".to_owned(),
+                    note: String::new(),
+                    now,
+                }));
+            }
             let key = LedgerKey::new(&effect.kind, key);
             changes.push(Write::LedgerReopen(LedgerTouch { key, now }));
         }

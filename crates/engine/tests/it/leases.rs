@@ -6,7 +6,7 @@ use std::time::Duration;
 use tashika_domain::changes::{Lease, Settle};
 use tashika_domain::effect::{LEASE_EXPIRED, Verdict};
 use tashika_domain::ledger::LedgerStatus;
-use tashika_domain::{Lane, LanePolicy, Status, Write};
+use tashika_domain::{Changes, Lane, LanePolicy, Status, Write};
 use tashika_engine::{Clock, Rescuer};
 use tashika_store::Store;
 use tashika_testkit::broker::Act;
@@ -130,7 +130,7 @@ async fn what_lost_its_lease_in_the_queue_is_not_sent(db: TestDb) {
     let now = Clock::System.now();
     let lease = Lease { id: queued.id, fence: queued.fence + 1 };
     let settle = Settle { lease, verdict: Verdict::Succeeded, now, expires_at: now.plus(HOUR) };
-    rig.store.commit(Write::Settle(settle).into()).await.unwrap();
+    rig.store.commit(Changes::from(Write::Settle(settle))).await.unwrap();
     heartbeats(&rig.store, "host:1:a").await;
 
     gate.open();
@@ -161,11 +161,11 @@ async fn a_lapsed_lease_of_a_settled_order_ends_well(db: TestDb) {
 async fn a_sweep_takes_what_has_lapsed_and_nothing_else(db: TestDb) {
     let rig = Rig::with_keys(db).await;
     let lease = policy().lease;
-    let now = Clock::System.now();
     rig.place("fresh-01").await;
-    claim(&rig.store, "host:1:a", now).await;
+    claim(&rig.store, "host:1:a", Clock::System.now()).await;
     rig.place("lapsed-1").await;
-    let held = claim(&rig.store, "host:1:a", Clock::System.now()).await;
+    let now = Clock::System.now();
+    let held = claim(&rig.store, "host:1:a", now).await;
     let long_ago = now.minus(lease);
     rig.store.renew(vec![Lease { id: held[0].id, fence: held[0].fence }], long_ago).await.unwrap();
 

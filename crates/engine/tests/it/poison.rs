@@ -1,6 +1,7 @@
 //! Handlers that break: whatever they do, the effect ends and the worker lives on.
 
 use serde_json::{Value, json};
+use tashika_domain::changes::Lease;
 use tashika_domain::effect::{Effect, HANDLER_PANICKED, SETTLEMENT_REFUSED};
 use tashika_domain::ledger::LedgerStatus;
 use tashika_domain::outcome::{Outcome, Reason};
@@ -12,7 +13,7 @@ use tashika_testkit::database::TestDb;
 use tashika_testkit::on_both;
 
 use crate::support::{
-    KEY, Rig, effect, engine, enqueue, patience, stop, until_settled, until_succeeded,
+    HOUR, KEY, Rig, claim, effect, engine, enqueue, patience, stop, until_settled, until_succeeded,
 };
 
 on_both!(
@@ -21,6 +22,7 @@ on_both!(
     a_handler_that_panics_while_settling_is_given_up,
     a_handler_that_panics_over_the_digest_is_given_up,
     a_settlement_that_the_database_refuses_is_given_up,
+    a_rescuer_outlives_a_handler_that_panics,
 );
 
 async fn a_poison_order_is_given_up_and_the_worker_lives_on(db: TestDb) {
@@ -125,4 +127,25 @@ async fn a_handler_that_panics_over_the_digest_is_given_up(db: TestDb) {
 /// A settlement that the schema refuses would be refused for ever.
 async fn a_settlement_that_the_database_refuses_is_given_up(db: TestDb) {
     poisoned(db, Breaks::WithAReasonThatIsTooLong, SETTLEMENT_REFUSED).await;
+}
+
+/// Left behind by a dead process: the rescuer asks the handler what to write, and it panics.
+async fn a_rescuer_outlives_a_handler_that_panics(db: TestDb) {
+    let store = db.open().await;
+    let poison = effect(&Lane::ORDERS, "poison", Some("k"), &json!({}));
+    let healthy = effect(&Lane::ORDERS, "healthy", None, &json!({}));
+    let ids = [poison.id, healthy.id];
+    enqueue(&store, [poison, healthy]).await;
+    let held = claim(&store, "host:9:dead", Clock::System.now()).await;
+    let leases = held.iter().map(|held| Lease { id: held.id, fence: held.fence }).collect();
+    store.renew(leases, Clock::System.now().minus(HOUR)).await.unwrap();
+
+    let running = engine(&store, Clock::System, "host:1:a")
+        .lane(Lane::ORDERS, patience(2))
+        .effect("poison", Broken(Breaks::WhileSettling))
+        .effect("healthy", Simple(|_: &_| Outcome::Done(Value::Null)))
+        .start();
+    assert_eq!(until_settled(&store, ids[0]).await.status, Status::Aborted);
+    assert_eq!(until_settled(&store, ids[1]).await.status, Status::Succeeded);
+    stop(running).await;
 }

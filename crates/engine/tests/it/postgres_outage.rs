@@ -53,7 +53,7 @@ async fn outage(policy: LanePolicy, over: impl AsyncFnOnce()) {
     }
     stop(running).await;
     for n in 0..ORDERS {
-        assert_eq!(broker.executed(&key(n)), 1, "order {n}");
+        assert_eq!((broker.sent(&key(n)), broker.executed(&key(n))), (1, 1), "order {n}");
         let entry = orders.find(&key(n)).await.unwrap().unwrap();
         assert_eq!(entry.status.as_str(), "succeeded");
     }

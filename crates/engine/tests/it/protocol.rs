@@ -184,7 +184,7 @@ async fn w_105_ledger_succeeded_settles_leftover_without_sending(db: TestDb) {
         now: entry.first_seen_at,
         expires_at: entry.expires_at,
     };
-    rig.store.commit(Write::LedgerSettle(settlement).into()).await.unwrap();
+    rig.store.commit(Changes::from(Write::LedgerSettle(settlement))).await.unwrap();
     let settled = rig.entry(KEY).await;
 
     let running = rig.start(policy());
@@ -264,13 +264,15 @@ async fn an_unreadable_payload_aborts_at_once(db: TestDb) {
         assert_eq!(rig.store.attempts(id).await.unwrap().len(), 1);
     }
     assert_eq!(rig.broker.seen().heard, []);
-    let view = rig.find("broken-0").await;
-    assert_eq!(view.status, LedgerStatus::Failed, "nobody will send it any more");
-    let told: Value = serde_json::from_str(&view.body).unwrap();
-    assert_eq!(
-        (&told["status"], &told["reason_code"]),
-        (&json!("error"), &json!("INTERNAL_ERROR"))
-    );
+    for n in 0..4 {
+        let key = format!("broken-{n}");
+        let entry = rig.entry(&key).await;
+        assert_eq!((entry.status, entry.http_status), (LedgerStatus::Failed, 500));
+        let view = rig.find(&key).await;
+        assert_eq!(view.status, LedgerStatus::Failed, "nobody will send it any more");
+        let told: Value = serde_json::from_str(&view.body).unwrap();
+        assert_eq!(told["reason_code"], json!("INTERNAL_ERROR"));
+    }
     stop(running).await;
 }
 

@@ -34,7 +34,7 @@ fn execution() -> Resolution {
 
 /// An order whose answer was lost and that the broker does not want to talk about.
 async fn unanswered(rig: &Rig) {
-    rig.broker.script([Act::ExecuteThenLose]);
+    rig.broker.script_for(KEY, [Act::ExecuteThenLose]);
     rig.broker.account([Account::Lose]);
     rig.place(KEY).await;
     let running = rig.start(patience(2));

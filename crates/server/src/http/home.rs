@@ -110,14 +110,7 @@ impl Home {
         let mut html = format!("<h2>{}</h2>\n", language.pick("What is here", "使えるもの"));
         html.push_str("<ul class=\"paths\">\n");
         for [method, path, summary] in &self.operations {
-            push(
-                &mut html,
-                &format!(
-                    "<li><code><b>{method}</b> {}</code> {}</li>",
-                    escape(path),
-                    escape(summary)
-                ),
-            );
+            push(&mut html, &format!("<li>{} {}</li>", entry(method, path), with_code(summary)));
         }
         for (path, english, japanese) in [
             ("/docs", "browse and try the API", "API を閲覧・試行"),
@@ -125,13 +118,21 @@ impl Home {
             ("/openapi.json", "the API's description for programs", "プログラム向けの API 記述"),
         ] {
             let text = language.pick(english, japanese);
-            push(
-                &mut html,
-                &format!("<li><a href=\"{path}\"><code><b>GET</b> {path}</code></a> {text}</li>"),
-            );
+            push(&mut html, &format!("<li>{} {text}</li>", entry("GET", path)));
         }
         html.push_str("</ul>\n");
         html
+    }
+}
+
+/// Method and path, as a link where following it is all it takes.
+fn entry(method: &str, path: &str) -> String {
+    let path = escape(path);
+    let code = format!("<code><b>{method}</b> {path}</code>");
+    if method == "GET" && !path.contains('{') {
+        format!("<a href=\"{path}\">{code}</a>")
+    } else {
+        code
     }
 }
 

@@ -108,4 +108,6 @@ fn cross_site(_: ProtectionError) -> Response {
 }
 
 #[cfg(test)]
+mod probes;
+#[cfg(test)]
 mod tests;

@@ -85,7 +85,7 @@ impl Flusher {
                 jobs.iter().map(|_| Err(StoreError::unavailable(&detail).into())).collect()
             }
             Ok(client) => {
-                let changes: Vec<&Changes> = jobs.iter().map(|job| &job.changes).collect();
+                let changes: Vec<&Changes> = jobs.iter().map(|job| &*job.changes).collect();
                 let work = commit_batch(&client, &changes, "begin");
                 if let Ok(results) = tokio::time::timeout(FLUSH_TIMEOUT, work).await {
                     results
@@ -99,7 +99,7 @@ impl Flusher {
         };
         let committed =
             jobs.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(job, _)| job);
-        self.after.announce(committed.map(|job| &job.changes));
+        self.after.announce(committed.map(|job| &*job.changes));
         for (job, result) in jobs.into_iter().zip(results) {
             // A caller that is gone no longer wants to know.
             drop(job.tell.send(result));

@@ -123,7 +123,8 @@ where
         Box::pin(stream::poll_fn(move |context| connection.poll_message(context)).fuse());
     let mut subscribe = Box::pin(client.batch_execute("listen tashika_outbox"));
     let mut subscribed = false;
-    loop {
+    // Asked each time: others may have so much to tell that the pause below never comes.
+    while alive.upgrade().is_some() {
         tokio::select! {
             biased;
             result = &mut subscribe, if !subscribed => {
@@ -142,13 +143,10 @@ where
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
             },
-            () = tokio::time::sleep(RECONNECT) => {
-                if alive.upgrade().is_none() {
-                    return Ok(());
-                }
-            }
+            () = tokio::time::sleep(RECONNECT) => {}
         }
     }
+    Ok(())
 }
 
 fn hear(payload: &str, wakeups: &Wakeups, floors: &Floors) {

@@ -18,6 +18,7 @@ on_both!(
     keys_in_opposite_orders_end_in_one_winner_each,
     the_newer_fence_wins_whoever_comes_first,
     a_thousand_callers_are_all_answered,
+    a_lease_ends_once_whoever_ends_it,
 );
 
 /// Runs all of them at once and returns what each was told, in their order.
@@ -188,6 +189,50 @@ async fn a_thousand_callers_are_all_answered(db: Db) {
     let told = at_once(&store, wishes).await;
     assert!(told.iter().all(|said| *said == Said::Done));
     assert_eq!(store.waiting_count().await.unwrap(), 1000);
+}
+
+/// Six workers in two processes; each end of a lease is written twice at the same moment.
+async fn a_lease_ends_once_whoever_ends_it(db: Db) {
+    let stores = [db.open().await, db.open().await];
+    enqueue(&stores[0], (0..30).map(effect)).await;
+    let workers = (0..6).map(|worker| {
+        let [one, two] = stores.clone();
+        tokio::spawn(async move {
+            let mut claims = Vec::new();
+            for round in 0..40 {
+                for effect in claim(if worker % 2 == 0 { &one } else { &two }, at(1), 4).await {
+                    let held = lease(&effect);
+                    claims.push(held.id);
+                    let ends = [
+                        release(held, at(1)),
+                        retry(held, at(1), at(1)),
+                        abort(held, round % 2 == 0, at(1)),
+                    ];
+                    let (first, second) = (ends[round % 3].clone(), ends[(round + 1) % 3].clone());
+                    let (first, second) =
+                        tokio::join!(commit(&one, [first]), commit(&two, [second]));
+                    let stale = Said::Stale(held.id);
+                    let once = (first == Said::Done && second == stale)
+                        || (first == stale && second == Said::Done);
+                    assert!(once, "{first:?}, {second:?}");
+                    // Brings it back if it was given up; otherwise there is nothing to bring back.
+                    let back = commit(&one, [requeue(held.id, true, at(1))]).await;
+                    assert!(back == Said::Done || back == stale, "{back:?}");
+                }
+            }
+            claims
+        })
+    });
+    let mut fences = std::collections::BTreeMap::new();
+    for claims in join_all(workers).await {
+        for id in claims.unwrap() {
+            *fences.entry(id).or_insert(0) += 1;
+        }
+    }
+    for row in all(&stores[0]).await {
+        assert_eq!(Some(&row.fence), fences.get(&row.id), "one fence for each claim");
+        assert_ne!(row.status, Status::Sending);
+    }
 }
 
 mod changes_of_one_row_keep_their_order {

@@ -47,3 +47,5 @@ mod records;
 mod sqlite_file;
 #[cfg(test)]
 mod upkeep;
+#[cfg(test)]
+mod wakeups;

@@ -212,8 +212,14 @@ async fn effects_are_listed_newest_first_in_pages(db: Db) {
         status: Some(Status::Pending),
         kind: Some("order".into()),
         before: Some(id(5)),
+        error_code: None,
     };
     assert_eq!(list(exactly, 1).await, [id(4)]);
+    let held = lease(&claim(&store, at(1), 1).await[0]);
+    done(&store, [abort(held, false, at(1))]).await;
+    let code = |code: &str| EffectFilter { error_code: Some(code.into()), ..any() };
+    assert_eq!(list(code("BROKER_TIMEOUT"), 9).await, [id(3)]);
+    assert_eq!(list(code("BROKER_5XX"), 9).await, []);
 }
 
 async fn effects_are_counted(db: Db) {

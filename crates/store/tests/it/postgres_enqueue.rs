@@ -25,22 +25,6 @@ async fn clock(client: &Client) -> Timestamp {
     Timestamp::from_micros(client.query_one(micros, &[]).await.expect("the time").get(0))
 }
 
-/// Waits until the store listens: it then marks the lanes it knows.
-async fn listening(store: &Store) {
-    let wakeups = store.wakeups();
-    while !wakeups.take().contains(&Lane::ORDERS) {
-        soon("the store listens", wakeups.wait()).await;
-    }
-    wakeups.take();
-}
-
-async fn woken_for(store: &Store, lane: &Lane) {
-    let wakeups = store.wakeups();
-    while !wakeups.take().contains(lane) {
-        soon("a wake-up", wakeups.wait()).await;
-    }
-}
-
 #[tokio::test]
 async fn the_effect_exists_exactly_if_the_transaction_commits() {
     let db = Db::postgres();

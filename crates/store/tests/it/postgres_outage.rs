@@ -16,18 +16,11 @@ fn cluster() -> Cluster {
     Cluster::start()
 }
 
-async fn woken_for(store: &Store, lane: &Lane) {
-    let wakeups = store.wakeups();
-    while !wakeups.take().contains(lane) {
-        soon("a wake-up", wakeups.wait()).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_gone_is_told_quickly_and_found_again() {
     let mut cluster = cluster();
     let store = Store::open(cluster.url(), 4).await.unwrap();
-    woken_for(&store, &Lane::ORDERS).await;
+    listening(&store).await;
     enqueue(&store, (1..=3).map(effect)).await;
     let held = lease(&claim(&store, at(1), 1).await[0]);
     store.wakeups().take();
@@ -50,7 +43,7 @@ async fn a_server_that_is_gone_is_told_quickly_and_found_again() {
 
     tokio::task::block_in_place(|| cluster.restart());
     // The listener is back when it marks the lanes.
-    woken_for(&store, &Lane::ORDERS).await;
+    listening(&store).await;
     assert_eq!(all(&store).await.len(), 3, "what was acknowledged, and nothing else");
     done(&store, [succeed(held, at(2)), Write::Enqueue(effect(4))]).await;
     assert_eq!(ids(&claim(&store, at(2), 9).await), [2, 3, 4].map(id));
@@ -187,4 +180,23 @@ async fn a_row_locked_by_a_stranger_stops_only_its_own_writer() {
     }
     work.rollback().await.unwrap();
     done(&store, [succeed(held, at(2))]).await;
+}
+
+/// A store that is dropped takes its connections with it, however much its listener still hears.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_store_leaves_no_connections() {
+    let db = Db::postgres();
+    let store = db.open().await;
+    listening(&store).await;
+    enqueue(&store, [effect(1)]).await;
+    drop(store);
+    let client = connect(&db.url()).await;
+    let count = "select count(*), pg_notify('tashika_outbox', 'orders 0') from pg_stat_activity
+                  where datname = current_database() and application_name = 'tashika'";
+    let gone = async {
+        while client.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the connections end", gone).await;
 }

@@ -39,8 +39,10 @@ async fn a_full_disk_is_told_truthfully() {
         }
     }
     assert!(child.wait().unwrap().success());
-    assert_eq!(told.len(), 400);
-    assert!(told.iter().any(|(_, word)| word != "done"), "the disk was not full");
+    assert_eq!(told.len(), 800);
+    for expected in ["done", "nothing", "unknown"] {
+        assert!(told.iter().any(|(_, word)| word == expected), "nobody was told {expected}");
+    }
 
     let store = db.open().await;
     for (number, word) in told {
@@ -54,24 +56,46 @@ async fn a_full_disk_is_told_truthfully() {
     enqueue(&store, [effect(9999)]).await;
 }
 
-/// More than the page cache holds, in one group: the disk is full in the middle of it.
+/// More than the page cache holds, in one group: the disk is full in the middle of it. Then little
+/// by little, until it is full at the end of a group.
 async fn fill(url: &str) {
     let store = Store::open(url, 1).await.unwrap();
+    join_all((0..400).map(|n| fill_with(&store, n))).await;
+    for first in (400..800).step_by(20) {
+        join_all((first..first + 20).map(|n| fill_with(&store, n))).await;
+    }
+}
+
+async fn fill_with(store: &Store, number: u64) {
     let payload = format!("\"{}\"", "x".repeat(100_000));
-    let writes = (0..400).map(|n| {
-        let effect = NewEffect { payload: payload.clone(), ..effect(n) };
-        let commit = store.commit(Write::Enqueue(effect).into());
-        async move {
-            let word = match said(&commit.await) {
-                Said::Done => "done".to_owned(),
-                Said::Unavailable(Written::No) => "nothing".to_owned(),
-                Said::Unavailable(Written::Unknown) => "unknown".to_owned(),
-                other => format!("{other:?}"),
-            };
-            println!("told {word} {n}");
+    let word = match commit(store, [Write::Enqueue(NewEffect { payload, ..effect(number) })]).await
+    {
+        Said::Done => "done".to_owned(),
+        Said::Unavailable(Written::No) => "nothing".to_owned(),
+        Said::Unavailable(Written::Unknown) => "unknown".to_owned(),
+        other => format!("{other:?}"),
+    };
+    println!("told {word} {number}");
+}
+
+/// The first to come makes the file and its log; the others find it half made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_may_make_the_file_at_once() {
+    for round in 0..30 {
+        let db = Db::sqlite();
+        let starting = (0..8).map(|n| {
+            let url = db.url();
+            tokio::spawn(async move {
+                let store = Store::open(&url, 2).await?;
+                enqueue(&store, [effect(n)]).await;
+                Ok::<_, tashika_store::StoreError>(())
+            })
+        });
+        for started in join_all(starting).await {
+            started.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
         }
-    });
-    join_all(writes).await;
+        assert_eq!(all(&db.open().await).await.len(), 8);
+    }
 }
 
 struct Watch(Mutex<Vec<Moment>>);
@@ -103,22 +127,4 @@ async fn a_simulated_store_passes_its_gate_around_every_write() {
     assert_eq!(passed(), [], "reads do not pass");
     drop(store);
     assert_eq!(row(&db.open().await, id(1)).await.status, Status::Succeeded);
-}
-
-#[tokio::test]
-async fn wake_ups_tell_what_is_due_and_when() {
-    let db = Db::sqlite();
-    let store = db.open().await;
-    let wakeups = store.wakeups();
-    enqueue(&store, [effect(1)]).await;
-    soon("the commit wakes", wakeups.wait()).await;
-    assert_eq!(wakeups.take().into_iter().collect::<Vec<_>>(), [effect(1).lane]);
-    assert!(wakeups.take().is_empty());
-    enqueue(&store, [NewEffect { run_at: at(50), ..effect(2) }]).await;
-    enqueue(&store, [NewEffect { run_at: at(40), ..effect(3) }]).await;
-    soon("the commit tells when", wakeups.wait()).await;
-    assert_eq!(wakeups.next_due(), Some(at(40)));
-    assert!(wakeups.take().is_empty() && !wakeups.take_due(at(39)) && wakeups.take_due(at(40)));
-    assert_eq!(commit(&store, [Write::Enqueue(effect(1))]).await, Said::Rejected);
-    assert!(wakeups.take().is_empty(), "what was not committed wakes nobody");
 }

@@ -1,6 +1,6 @@
 //! What every case stands on: a database of its own, and short words for writes and results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -166,9 +166,29 @@ pub async fn connect(url: &str) -> tokio_postgres::Client {
 /// Waits for something that must happen, and fails instead of hanging when it does not.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
     let patience = Duration::from_secs(30);
-    match tokio::time::timeout(patience, event).await {
-        Ok(value) => value,
-        Err(_elapsed) => panic!("{what}: not within {patience:?}"),
+    let Ok(value) = tokio::time::timeout(patience, event).await else {
+        panic!("{what}: not within {patience:?}");
+    };
+    value
+}
+
+/// Waits until the store hears PostgreSQL's notifications: it then marks all lanes it knows.
+pub async fn listening(store: &Store) {
+    let wakeups = store.wakeups();
+    let mut expected: BTreeSet<Lane> = Lane::OWN.into();
+    while !expected.is_empty() {
+        soon("the store listens", wakeups.wait()).await;
+        for lane in wakeups.take() {
+            expected.remove(&lane);
+        }
+    }
+}
+
+/// Waits until a lane is marked.
+pub async fn woken_for(store: &Store, lane: &Lane) {
+    let wakeups = store.wakeups();
+    while !wakeups.take().contains(lane) {
+        soon("a wake-up", wakeups.wait()).await;
     }
 }
 

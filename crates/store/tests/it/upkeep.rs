@@ -15,6 +15,7 @@ on_both!(
     what_is_returned_can_be_granted_again,
     days_and_clients_have_quotas_of_their_own,
     quotas_of_past_days_are_forgotten,
+    the_database_tells_about_itself,
 );
 
 async fn workers_are_heard_of_until_they_are_gone(db: Db) {
@@ -91,4 +92,11 @@ async fn quotas_of_past_days_are_forgotten(db: Db) {
     }
     assert_eq!(store.prune_quotas(3).await.unwrap(), 2);
     assert_eq!(store.reserve_quota("c", 3, 5, 5).await.unwrap(), 0);
+}
+
+async fn the_database_tells_about_itself(db: Db) {
+    let found = db.open().await.diagnose().await.unwrap();
+    assert!(found.version.starts_with(db.pick("SQLite 3.", "PostgreSQL ")), "{}", found.version);
+    assert_eq!(found.time.is_some(), db.dialect() == tashika_store::Dialect::Postgres);
+    assert!(found.size > 10_000, "{}", found.size);
 }

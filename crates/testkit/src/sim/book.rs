@@ -223,7 +223,8 @@ impl Book {
 
     /// Every client knows where it stands.
     pub fn is_quiet(&self) -> bool {
-        self.todo.is_empty() && self.flights.is_empty()
+        let nobody_acts = self.entries.values().all(|entry| !entry.acting);
+        self.todo.is_empty() && self.flights.is_empty() && nobody_acts
     }
 }
 

@@ -13,6 +13,8 @@ use super::tally::Tally;
 
 const INSTRUMENTS: [&str; 3] = ["USDJPY", "EURUSD", "BTC-USD"];
 const CLIENTS: [&str; 3] = ["ann", "ben", "cho"];
+/// Orders that come all at once: more than one claim takes, or than run at the same moment.
+const BURST_MAX: u64 = 20;
 /// The longest an impatient client waits: about as long as a commit takes here.
 const PATIENCE_MS: u64 = 8;
 
@@ -21,7 +23,8 @@ pub(crate) fn act(process: &Arc<Process>, dice: &mut Stream) {
     let keys = process.scene.book().keys();
     let earlier = (!keys.is_empty()).then(|| dice.pick(&keys).clone());
     match (dice.below(100), earlier) {
-        (0..45, _) | (_, None) => fresh(process, dice),
+        (0..42, _) | (_, None) => fresh(process, dice),
+        (42..45, _) => (0..dice.between(5, BURST_MAX)).for_each(|_| fresh(process, dice)),
         (45..55, _) => double_click(process, dice),
         (55..60, _) => mix_up(process, dice),
         (60..75, Some(key)) => again(process, dice, &key),
@@ -94,9 +97,9 @@ fn place(process: &Arc<Process>, dice: &mut Stream, key: &str, body: usize) {
     let impatient = dice.hit(process.scene.swarm.clients.impatient);
     let patience = dice.millis(0, PATIENCE_MS);
     let trace_id = format!("t-{:08x}", dice.roll() & 0xffff_ffff);
+    let Some((number, mut order)) = process.scene.book().begin(&key, body) else { return };
     tokio::spawn(async move {
         process.fate.alive().await;
-        let Some((number, mut order)) = process.scene.book().begin(&key, body) else { return };
         // Does not belong to what makes two orders the same.
         order["trace_id"] = json!(trace_id);
         let request =

@@ -118,7 +118,11 @@ impl Fate {
     async fn wait_for_disk(&self, moment: Moment) {
         let process = &self.scene.swarm.process;
         if moment == Moment::BeforeCommit && self.draws(process.stall) {
-            let span = self.state().faults.millis(1000, process.stall_max_ms);
+            let span = {
+                let faults = &mut self.state().faults;
+                let (low, high) = *faults.pick(&process.stalls);
+                faults.millis(low, high)
+            };
             let until = self.clock.now().plus(span);
             self.scene.log.count(Tally::Stall);
             let text = format!("disk stalls for {} ms", span.as_millis());

@@ -29,9 +29,9 @@
 //! asking it cannot prevent. Each of these may lead to a further execution, and nothing else may:
 //!
 //! - the network delivers a request twice: both may be executed;
-//! - the broker answers "not found" from an old copy of its books (runs with a lagging status). In
-//!   runs without lag, requests linger in the network for less than the first backoff and half a
-//!   lease, and "not found" is final.
+//! - the broker denies an order from an old copy of its books (runs with a lagging status). In runs
+//!   without lag, requests linger in the network for less than the first backoff and half a lease,
+//!   so that what it says is final.
 //!
 //! # Ledger and outbox
 //!

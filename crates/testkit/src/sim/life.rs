@@ -17,6 +17,7 @@ use tashika_engine::{Clock, Engine, Ids, OrderHandler, Running, Settings};
 use tashika_providers::broker::Broker;
 use tashika_store::Store;
 
+use super::book::Todo;
 use super::dice::Stream;
 use super::fate::Fate;
 use super::line::Line;
@@ -195,14 +196,17 @@ impl Process {
     }
 
     fn step(self: &Arc<Self>, dice: &mut Stream) {
-        let todo = self.scene.book().take_todo(self.clock.now());
-        if let Some(todo) = todo {
+        if let Some(todo) = self.todo() {
             clients::try_again(self, dice, &todo);
         }
         if dice.hit(self.scene.swarm.clients.person) {
             person::look(self, dice);
         }
         clients::act(self, dice);
+    }
+
+    fn todo(&self) -> Option<Todo> {
+        self.scene.book().take_todo(self.clock.now())
     }
 
     /// Faults off: everything must come to rest, and then be right.
@@ -212,17 +216,19 @@ impl Process {
         scene.log.note(self.clock.now(), "from here on nothing goes wrong");
         let mut dice = Stream::new(scene.seed, "calm");
         let deadline = self.clock.now().plus(QUIET_WITHIN);
-        while !self.is_quiet().await && !scene.log.is_violated() {
+        loop {
+            // First, because somebody may be about to begin something.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.is_quiet().await || scene.log.is_violated() {
+                break;
+            }
             if self.clock.now() > deadline {
                 let within = QUIET_WITHIN.as_secs();
                 self.broken("every effect ends", "", &format!("not at rest after {within} s"));
                 break;
             }
-            let todo = scene.book().take_todo(self.clock.now());
-            if let Some(todo) = todo {
+            while let Some(todo) = self.todo() {
                 clients::try_again(self, &mut dice, &todo);
-            } else {
-                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
         if scene.log.is_violated() {

@@ -129,6 +129,10 @@ impl Handler for NeverAsks {
         self.0.settle(ending)
     }
 
+    fn adapter(&self) -> Option<&str> {
+        self.0.adapter()
+    }
+
     fn request_digest(&self, effect: &Effect) -> Option<String> {
         self.0.request_digest(effect)
     }

@@ -61,7 +61,8 @@ pub(crate) struct Process {
     pub crash_at_broker: Odds,
     /// The disk stops answering for a while.
     pub stall: Odds,
-    pub stall_max_ms: u64,
+    /// A short stall, and one for about as long as a lease, in milliseconds.
+    pub stalls: [(u64, u64); 2],
     /// Per step.
     pub stop: Odds,
     pub downtime_max_ms: u64,
@@ -147,9 +148,9 @@ impl Process {
             crash_at_commit: dice.odds(Odds::percent(3)),
             crash_at_upkeep: dice.odds(Odds::millionth(400)),
             crash_at_broker: dice.odds(Odds::percent(3)),
-            stall: dice.odds(Odds::millionth(6000)),
-            // Longer than a lease: what was held when it began has lapsed when it ends.
-            stall_max_ms: lease_ms * 3 / 2,
+            stall: dice.odds(Odds::percent(2)),
+            // What was held when a long one began may have lapsed when it ends.
+            stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 3 / 2)],
             stop: dice.odds(Odds::percent(3)),
             downtime_max_ms: *dice.pick(&[500, 20_000, lease_ms * 2]),
             same_name: dice.hit(Odds::percent(50)),

@@ -37,7 +37,7 @@ pub enum Tally {
     StatusLost,
     StatusSaysExecuted,
     StatusSaysNotFound,
-    /// Not found, although it was executed or under way.
+    /// Not found or rejected, although it was executed or under way.
     StatusLied,
     Retry,
     Lapse,

@@ -26,7 +26,7 @@ pub(crate) struct Truth {
     working: BTreeMap<(u64, bool), Timestamp>,
     /// Requests and copies of them that are still in the network.
     travelling: u32,
-    /// How often the broker said "not found" of an order that it had, or that was on its way.
+    /// How often the broker denied an order that it had executed, or that was on its way.
     pub lies: u32,
     requests: u32,
     questions: u32,
@@ -218,19 +218,18 @@ impl World {
         if truth.working.values().any(|since| *since <= books) {
             return Sight::Working;
         }
-        match &truth.rejected {
-            Some((at, reason)) if *at <= books => return Sight::Rejected(reason.clone()),
-            _ => {}
-        }
         if !truth.executions.is_empty() || !truth.is_quiet() {
             truth.lies += 1;
             log.count(Tally::StatusLied);
             if self.swarm.status_lag.is_none() {
-                let detail = "not found, because the request was still on its way".to_owned();
+                let detail = "an answer about a request that was still on its way".to_owned();
                 log.violate(now, Violation { rule: TOO_EARLY, key: id.to_owned(), detail });
             }
         }
-        Sight::NotFound
+        match &truth.rejected {
+            Some((at, reason)) if *at <= books => Sight::Rejected(reason.clone()),
+            _ => Sight::NotFound,
+        }
     }
 
     /// The process is gone: nobody waits for any answer.

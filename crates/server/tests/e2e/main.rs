@@ -1,0 +1,47 @@
+//! The real binary, from the outside: started as a process, spoken to over sockets, killed for real.
+//!
+//! A case is an `async fn case(db: TestDb)`, listed in `on_both!`: it becomes `case::sqlite` and
+//! `case::postgres`. The oracles are the answers on the wire, the rows in the database, and the
+//! broker's own ledger of what it executed.
+//!
+//! `cfg(test)` always holds here; it tells the linter that the helpers are test code too.
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod answers;
+#[cfg(test)]
+mod auth;
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod digests;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod logs;
+#[cfg(test)]
+mod metrics;
+#[cfg(test)]
+mod operator;
+#[cfg(test)]
+mod pages;
+#[cfg(test)]
+mod postgres_enqueue;
+#[cfg(test)]
+mod postgres_outage;
+#[cfg(test)]
+mod postgres_takeover;
+#[cfg(test)]
+mod roles;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod simulator;
+#[cfg(test)]
+mod traces;
