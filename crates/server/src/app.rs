@@ -17,7 +17,7 @@ use tashika_providers::http::ClientConfig;
 use tashika_providers::signature::Nonces;
 use tashika_store::{Store, StoreError};
 
-use crate::config::{Adapter, BrokerConfig, Config};
+use crate::config::{Adapter, BrokerConfig, Config, RateLimits};
 use crate::telemetry::span_parent;
 
 pub struct App {
@@ -44,10 +44,8 @@ impl App {
         let broker = broker(&config.broker, &ids)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
-        #[expect(clippy::cast_precision_loss, reason = "a rate")]
-        let rate = config.rate_limits.rate_per_min as f64;
-        let quota = i64::try_from(config.rate_limits.daily_quota).unwrap_or(i64::MAX);
-        let limits = Arc::new(Limits::new(rate, config.rate_limits.burst, quota));
+        let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
+        let limits = Arc::new(Limits::new(rate_per_min, burst, daily_quota));
         Ok(Self { store, clock, ids, limits, broker })
     }
 

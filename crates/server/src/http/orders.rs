@@ -111,9 +111,10 @@ async fn find(
     Path(key): Path<String>,
 ) -> Result<Response, Problem> {
     // PostgreSQL has no NUL in texts; nobody can have placed an order under such a key.
-    let found = match key.contains('\0') {
-        true => None,
-        false => orders.find(&key).await.map_err(|error| unavailable(&error))?,
+    let found = if key.contains('\0') {
+        None
+    } else {
+        orders.find(&key).await.map_err(|error| unavailable(&error))?
     };
     let view = found.ok_or(Problem::new(Code::OrderNotFound))?;
     let Some(case) = view.case else {

@@ -64,6 +64,7 @@ pub enum TimeInForceSchema {
     GoodTillCancelled,
 }
 
+#[expect(clippy::struct_field_names, reason = "the contract's names")]
 #[derive(ToSchema)]
 #[schema(as = RiskConstraints)]
 pub struct RiskConstraintsSchema {

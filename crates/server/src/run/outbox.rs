@@ -181,7 +181,7 @@ async fn requeue(
             for id in ids {
                 outbox.requeue(*id).await.with_context(|| id.to_string())?;
             }
-            ids.len() as u64
+            u64::try_from(ids.len())?
         }
     };
     say(out, json, &json!({ "requeued": requeued }), &format!("requeued {requeued}"))
