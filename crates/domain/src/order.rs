@@ -73,14 +73,7 @@ pub struct Acceptance {
 #[must_use]
 pub fn accept(order: &OrderRequest, body: &Value, at: Acceptance) -> (Changes, Value) {
     let digest = request_digest(body);
-    let ack = json!({
-        "status": "accepted",
-        "order_id": order.order_id,
-        "idempotency_key": order.idempotency_key,
-        "request_digest": digest,
-        "accepted_at": at.now,
-        "trace_id": order.trace_id,
-    });
+    let ack = acknowledgement(order, &digest, at.now);
     let entry = NewLedgerEntry {
         key: LedgerKey::new(KIND, &order.idempotency_key),
         request_digest: digest.clone(),
@@ -103,6 +96,17 @@ pub fn accept(order: &OrderRequest, body: &Value, at: Acceptance) -> (Changes, V
     };
     let changes = Changes::from(Write::LedgerAccept(entry)).with(Write::Enqueue(effect));
     (changes, ack)
+}
+
+fn acknowledgement(order: &OrderRequest, digest: &str, accepted_at: Timestamp) -> Value {
+    json!({
+        "status": "accepted",
+        "order_id": order.order_id,
+        "idempotency_key": order.idempotency_key,
+        "request_digest": digest,
+        "accepted_at": accepted_at,
+        "trace_id": order.trace_id,
+    })
 }
 
 /// What a caller is told about an order that the ledger knows.
@@ -145,6 +149,8 @@ pub struct Ending<'a> {
     /// The execution, if the attempt brought one.
     pub execution: Option<&'a Execution>,
     pub broker_takes_keys: bool,
+    /// Whether it was accepted by us, and so has an entry in the ledger.
+    pub recorded: bool,
     pub at: Circumstances<'a>,
     pub expires_at: Timestamp,
     /// Names the case, if one must be opened.
@@ -169,6 +175,9 @@ pub fn settle(ending: &Ending<'_>) -> Changes {
             if !in_doubt || ending.broker_takes_keys {
                 let result = ExecResult::error(ending.order, Some(public), &ending.at);
                 changes.extend(ledger(ending, LedgerStatus::Failed, http_status, &result));
+            } else if !ending.recorded {
+                // An application's order: without an entry, its key would look free.
+                changes.extend(open(ending));
             }
             if *in_doubt {
                 changes.push(Write::OpenCase(unanswered(ending)));
@@ -218,6 +227,24 @@ fn ledger(
     http_status: u16,
     result: &ExecResult,
 ) -> Changes {
+    let response = serde_json::to_string(result).unwrap_or_default();
+    entry(ending, status, http_status, response, Some(result.digest()))
+}
+
+/// The entry that an order has from its acceptance on, if it was not accepted by us.
+fn open(ending: &Ending<'_>) -> Changes {
+    let digest = ending.effect.digest.as_deref().unwrap_or_default();
+    let ack = acknowledgement(ending.order, digest, ending.at.accepted_at);
+    entry(ending, LedgerStatus::Accepted, 200, ack.to_string(), None)
+}
+
+fn entry(
+    ending: &Ending<'_>,
+    status: LedgerStatus,
+    http_status: u16,
+    response: String,
+    result_digest: Option<String>,
+) -> Changes {
     let (Some(key), Some(digest)) = (&ending.effect.key, &ending.effect.digest) else {
         // Enqueued by an application that keeps no ledger.
         return Changes::new();
@@ -227,8 +254,8 @@ fn ledger(
         request_digest: digest.clone(),
         status,
         http_status,
-        response: serde_json::to_string(result).unwrap_or_default(),
-        result_digest: Some(result.digest()),
+        response,
+        result_digest,
         now: ending.at.now,
         expires_at: ending.expires_at,
     }))
@@ -295,6 +322,15 @@ mod tests {
     }
 
     fn written(verdict: &Verdict, execution: Option<&Execution>, keys: bool) -> Vec<String> {
+        written_if(true, verdict, execution, keys)
+    }
+
+    fn written_if(
+        recorded: bool,
+        verdict: &Verdict,
+        execution: Option<&Execution>,
+        keys: bool,
+    ) -> Vec<String> {
         let (effect, order) = (effect(), order());
         let changes = settle(&Ending {
             effect: &effect,
@@ -302,6 +338,7 @@ mod tests {
             verdict,
             execution,
             broker_takes_keys: keys,
+            recorded,
             at: Circumstances {
                 broker: "http",
                 accepted_at: NOW,
@@ -356,6 +393,11 @@ mod tests {
             written(&aborted("BROKER_TIMEOUT", true), None, false),
             ["case order_unanswered"],
             "without keys the ledger must not guess",
+        );
+        assert_eq!(
+            written_if(false, &aborted("BROKER_TIMEOUT", true), None, false),
+            ["ledger accepted 200", "case order_unanswered"],
+            "but it must know the key",
         );
     }
 

@@ -99,6 +99,7 @@ impl Handler for OrderHandler {
     fn settle(&self, ending: &Ending<'_>) -> Changes {
         let effect = ending.effect;
         count(ending);
+        let recorded = effect.digest.is_some();
         let digest = self.request_digest(effect);
         let effect = &Effect { digest, ..effect.clone() };
         let Ok(order) = OrderRequest::from_stored(&effect.payload) else {
@@ -113,6 +114,7 @@ impl Handler for OrderHandler {
             verdict: ending.verdict,
             execution: execution.as_ref(),
             broker_takes_keys: self.broker.takes_keys(),
+            recorded,
             at: Circumstances {
                 broker: self.broker.name(),
                 accepted_at: effect.created_at,

@@ -24,6 +24,9 @@ use crate::worker;
 const BATCH: i64 = 500;
 /// A search without a reason may take this share of the time.
 const SHARE: u32 = 50;
+/// But it is made at least once in so many leases. A search that had to wait for the database says
+/// nothing about how long the next one will take.
+const LEASES: u32 = 4;
 
 pub struct Rescuer {
     engine: Arc<Engine>,
@@ -61,20 +64,27 @@ impl Rescuer {
             for lane in self.engine.lanes.keys() {
                 self.engine.store.look_back(lane).await?;
             }
-            let took = self.engine.clock.now().since(now);
-            self.next_look_back = now.plus((took * SHARE).max(Duration::from_secs(1)));
+            self.next_look_back = now.plus(self.pause(now, Duration::from_secs(1)));
         }
         let dead = self.lapsed_workers(now).await?;
         if dead.is_empty() && now < self.next_sweep {
             return Ok(0);
         }
         let rescued = self.sweep(now).await?;
-        let took = self.engine.clock.now().since(now);
-        self.next_sweep = now.plus((took * SHARE).max(self.engine.shortest_lease() / 2));
+        self.next_sweep = now.plus(self.pause(now, self.engine.shortest_lease() / 2));
         for worker in dead {
+            // What it claimed after its last sign of life lapses later, within a lease from now.
+            self.next_sweep = self.next_sweep.min(now.plus(self.engine.longest_lease()));
             self.engine.store.worker_gone(&worker).await?;
         }
         Ok(rescued)
+    }
+
+    /// How long to wait after a search that began at `began`, at least `least`.
+    fn pause(&self, began: Timestamp, least: Duration) -> Duration {
+        let took = self.engine.clock.now().since(began);
+        let most = self.engine.shortest_lease() * LEASES;
+        (took * SHARE).min(most).max(least)
     }
 
     async fn lapsed_workers(&self, now: Timestamp) -> Result<Vec<String>, StoreError> {
@@ -189,7 +199,8 @@ impl Rescuer {
             message: reason.map(|reason| reason.message.clone()),
             exchange: None,
         }));
-        changes.push(worker::settlement(&self.engine, effect, verdict.clone(), now));
+        let settlement = worker::settlement(&self.engine, effect, verdict.clone(), now, &changes);
+        changes.push(settlement);
         self.engine.store.commit(changes).await
     }
 }

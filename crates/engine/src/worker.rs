@@ -23,6 +23,9 @@ use tracing::{Instrument as _, field};
 use crate::engine::{Engine, lease};
 use crate::handler::{Ending, Handler, Job, Tried};
 
+/// An effect that a person has to decide about is kept for as long as that may take: the decision
+/// needs it, and it is the evidence.
+const KEEP_EVIDENCE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Between two tries to write a settlement while the database is away.
 const SETTLE_RETRY: Duration = Duration::from_millis(250);
 
@@ -175,7 +178,8 @@ async fn try_settle(
     if let Some(record) = record(engine, effect, tried, started_at, now) {
         changes.push(Write::Attempt(record));
     }
-    changes.push(settlement(engine, effect, verdict.clone(), now));
+    let settlement = settlement(engine, effect, verdict.clone(), now, &changes);
+    changes.push(settlement);
     match commit(engine, changes).await {
         Ok(()) => {
             let adapter = handler.and_then(Handler::adapter);
@@ -202,21 +206,21 @@ async fn try_settle(
 
 /// The ledger already has the answer; only the row was left behind (W-105).
 async fn settle_from_ledger(engine: &Engine, effect: &Effect) {
-    let verdict = Verdict::Succeeded;
-    let now = engine.clock.now();
-    match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
-        Ok(()) => report(engine, effect, None, &verdict, now),
-        Err(error) => not_settled(effect, &error),
-    }
+    settle_alone(engine, effect, &Verdict::Succeeded).await;
 }
 
 /// The key belongs to another request: the row is given up, the ledger stays as it is.
 async fn settle_conflict(engine: &Engine, effect: &Effect) {
     let reason = Reason::new(IDEMPOTENCY_CONFLICT, "the key belongs to another request");
-    let verdict = Verdict::Aborted { reason, in_doubt: effect.in_doubt };
+    settle_alone(engine, effect, &Verdict::Aborted { reason, in_doubt: effect.in_doubt }).await;
+}
+
+/// Settles the row, and nothing else.
+async fn settle_alone(engine: &Engine, effect: &Effect, verdict: &Verdict) {
     let now = engine.clock.now();
-    match commit(engine, settlement(engine, effect, verdict.clone(), now).into()).await {
-        Ok(()) => report(engine, effect, None, &verdict, now),
+    let settlement = settlement(engine, effect, verdict.clone(), now, &Changes::new());
+    match commit(engine, settlement.into()).await {
+        Ok(()) => report(engine, effect, None, verdict, now),
         Err(error) => not_settled(effect, &error),
     }
 }
@@ -238,13 +242,17 @@ async fn ask_ledger(engine: &Engine, effect: &Effect, handler: &dyn Handler) -> 
     }
 }
 
+/// The end of an effect's attempt; `beside` is what is written together with it.
 pub(crate) fn settlement(
     engine: &Engine,
     effect: &Effect,
     verdict: Verdict,
     now: Timestamp,
+    beside: &Changes,
 ) -> Write {
-    let expires_at = now.plus(engine.policy(&effect.lane).keep);
+    let has_case = beside.writes().iter().any(|write| matches!(write, Write::OpenCase(_)));
+    let keep = if has_case { KEEP_EVIDENCE } else { engine.policy(&effect.lane).keep };
+    let expires_at = now.plus(keep);
     Write::Settle(Settle { lease: lease(effect), verdict, now, expires_at })
 }
 

@@ -33,6 +33,9 @@ pub use trace::{Traceparent, current_traceparent, span_parent, traceparent_of};
 
 /// How long the last spans may take to reach the collector.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
+/// Libraries that log what we never do, whatever `TASHIKA_LOG` says: the database's driver the
+/// parameters of statements (keys, payloads), the browser check the paths of requests (keys).
+const KEPT_QUIET: [&str; 2] = ["tokio_postgres=warn", "tower_http=warn"];
 /// A panic's message is for finding the place, not for carrying data out of it.
 const PANIC_MESSAGE_MAX: usize = 200;
 
@@ -94,7 +97,10 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter: EnvFilter = config.filter.parse()?;
+    let mut filter: EnvFilter = config.filter.parse()?;
+    for directive in KEPT_QUIET {
+        filter = filter.add_directive(directive.parse()?);
+    }
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match config.format {
         LogFormat::Json => layer

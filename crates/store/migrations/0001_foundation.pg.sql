@@ -109,7 +109,7 @@ create view outbox_orders as
       from outbox
      where kind = 'order';
 
-create function outbox_orders_update() returns trigger language plpgsql set search_path from current as $$
+create function outbox_orders_update() returns trigger language plpgsql as $$
 begin
     if (new.id, new.idempotency_key, new.order_request_json, new.request_digest, new.created_at)
        is distinct from (old.id, old.idempotency_key, old.order_request_json, old.request_digest, old.created_at) then
@@ -147,7 +147,7 @@ create schema if not exists tashika;
 
 create or replace function tashika.enqueue(
     lane text, kind text, key text, payload jsonb, run_at timestamptz default null
-) returns uuid language plpgsql set search_path from current as $$
+) returns uuid language plpgsql as $$
 #variable_conflict use_column
 declare
     millis  bigint := floor(extract(epoch from clock_timestamp()) * 1000);
@@ -201,5 +201,14 @@ begin
         perform pg_notify('tashika_outbox', lane || ' ' || floor(extract(epoch from due) * 1000000)::bigint);
     end if;
     return new_id;
+end
+$$;
+
+-- Called with any search path, by applications that may have an outbox of their own: ours is the one beside this migration.
+do $$
+begin
+    execute format('alter function outbox_orders_update() set search_path = %I, pg_temp', current_schema());
+    execute format('alter function tashika.enqueue(text, text, text, jsonb, timestamptz) set search_path = %I, pg_temp',
+                   current_schema());
 end
 $$;

@@ -201,6 +201,12 @@ fn collision(changes: &Changes) -> Option<CommitError> {
     let ledger = |key| (About::Ledger(key), CommitError::Taken(Key::Ledger));
     let mut seen = HashSet::new();
     for write in changes.writes() {
+        if let Write::Enqueue(NewEffect { id, .. }) = write
+            && !seen.insert((rank(write), About::Effect(*id)))
+        {
+            let twice = format!("effect {id} is enqueued twice");
+            return Some(StoreError::Rejected(twice).into());
+        }
         let (about, error) = match write {
             Write::LedgerAccept(entry) => ledger(&entry.key),
             Write::LedgerSettle(end) => ledger(&end.key),

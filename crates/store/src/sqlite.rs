@@ -21,9 +21,9 @@ use crate::gate::{Gate, Moment};
 use crate::row::{Param, Row};
 use crate::{attempt, case, ledger, outbox};
 
-/// Jobs per transaction: enough for one flush to serve many callers, few enough to keep the first
-/// of them from waiting long.
-const GROUP_MAX: usize = 512;
+/// Jobs per transaction: enough for one flush to serve everybody who waits, few enough to keep the
+/// first of them from waiting for more than some 20 ms.
+const GROUP_MAX: usize = 2048;
 /// Jobs waiting for the writer. More means that the disk cannot keep up: better to say so.
 const QUEUE_MAX: usize = 16_384;
 const READERS: usize = 2;

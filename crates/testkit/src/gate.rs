@@ -78,10 +78,8 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
 ///
 /// When it does not happen for far too long; `what` is what was missing.
 pub async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, event).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited in vain: {what}"),
-    }
+    let waited = tokio::time::timeout(PATIENCE, event).await;
+    waited.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
 #[cfg(test)]

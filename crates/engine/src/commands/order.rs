@@ -61,6 +61,8 @@ pub enum OrderError {
     Invalid(Vec<Violation>),
     #[error("the key belongs to another order")]
     Conflict,
+    #[error("an application has enqueued this order, and it has not ended yet")]
+    InProgress,
     #[error("too many orders")]
     RateLimited(Duration),
     #[error(transparent)]
@@ -119,7 +121,7 @@ impl Orders {
         let placed = self.try_place(&request).await;
         let outcome = match &placed {
             Ok(Placed::Accepted(_)) => "accepted",
-            Ok(Placed::Replayed { .. }) => return placed,
+            Ok(Placed::Replayed { .. }) | Err(OrderError::InProgress) => return placed,
             Err(OrderError::Conflict) => {
                 counter!("idempotency_conflicts_total").increment(1);
                 "conflict"
@@ -163,7 +165,10 @@ impl Orders {
                 match error {
                     // Somebody was faster with the same key: theirs is the order.
                     CommitError::Taken(_) | CommitError::Stale(_) => {
-                        self.recall(&key, &digest).await?.ok_or(OrderError::Conflict)
+                        match self.recall(&key, &digest).await? {
+                            Some(answer) => Ok(answer),
+                            None => Err(self.unrecorded(&order.idempotency_key, &digest).await?),
+                        }
                     }
                     CommitError::Store(error) => Err(error.into()),
                 }
@@ -194,7 +199,9 @@ impl Orders {
             Recall::Conflict => Err(OrderError::Conflict),
             Recall::Replay(entry) => {
                 let touch = Write::LedgerSeen(LedgerTouch { key: key.clone(), now });
-                if let Err(CommitError::Store(error)) = self.store.commit(Changes::from(touch)).await {
+                if let Err(CommitError::Store(error)) =
+                    self.store.commit(Changes::from(touch)).await
+                {
                     return Err(error.into());
                 }
                 let (http_status, body) = order::standing(entry);
@@ -203,9 +210,31 @@ impl Orders {
         }
     }
 
+    /// Why a key is taken that the ledger does not know: an application enqueued an order under it,
+    /// inside its own transaction.
+    async fn unrecorded(&self, key: &str, digest: &str) -> Result<OrderError, StoreError> {
+        let Some(effect) = self.store.effect_by_key(KIND, key).await? else {
+            // Pruned meanwhile: a repeat will find the key free.
+            return Ok(OrderError::InProgress);
+        };
+        let payload = self.store.payload(effect.id).await?;
+        let body = payload.and_then(|payload| serde_json::from_str(&payload).ok());
+        let same = body.is_some_and(|body: Value| request_digest(&body) == digest);
+        Ok(if same { OrderError::InProgress } else { OrderError::Conflict })
+    }
+
     /// An order as it stands; `None` if nobody has asked for it.
     pub async fn find(&self, key: &str) -> Result<Option<OrderView>, StoreError> {
-        let entry = self.store.ledger_entry(&LedgerKey::new(KIND, key)).await?;
+        let ledger_key = LedgerKey::new(KIND, key);
+        let mut entry = self.store.ledger_entry(&ledger_key).await?;
+        let mut effect = None;
+        if entry.is_none() {
+            effect = self.store.effect_by_key(KIND, key).await?;
+            // It may have been settled between the two looks.
+            if effect.as_ref().is_some_and(|effect| effect.status.is_settled()) {
+                entry = self.store.ledger_entry(&ledger_key).await?;
+            }
+        }
         let open = |cases: Vec<Case>| cases.into_iter().find(|c| c.status == CaseStatus::Open);
         match entry {
             Some(entry) if entry.is_expired(self.clock.now()) => Ok(None),
@@ -219,9 +248,7 @@ impl Orders {
             }
             // Enqueued by an application inside its own transaction: no entry until it is settled.
             None => {
-                let Some(effect) = self.store.effect_by_key(KIND, key).await? else {
-                    return Ok(None);
-                };
+                let Some(effect) = effect else { return Ok(None) };
                 match effect.status {
                     // The ledger has forgotten it.
                     Status::Succeeded => return Ok(None),

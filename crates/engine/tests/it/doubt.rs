@@ -1,18 +1,19 @@
 //! Lost answers: brokers that recognise a repeat, and brokers that have to be asked.
 
-use tashika_domain::LanePolicy;
 use tashika_domain::effect::LEASE_EXPIRED;
 use tashika_domain::ledger::LedgerStatus;
-use tashika_domain::order::{CASE_UNANSWERED, OrderRequest, broker_code};
+use tashika_domain::order::{CASE_UNANSWERED, KIND, OrderRequest, broker_code};
 use tashika_domain::outcome::Reason;
+use tashika_domain::{Lane, LanePolicy, Status};
 use tashika_engine::Clock;
+use tashika_engine::commands::order::Placed;
 use tashika_providers::broker::{Broker as _, SendOrder};
 use tashika_testkit::broker::{Account, Act, Heard};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::Gate;
 use tashika_testkit::on_both;
 
-use crate::support::{HOUR, KEY, Rig, body, claim, patience, policy, stop};
+use crate::support::{HOUR, KEY, Rig, body, claim, effect, enqueue, patience, place, policy, stop};
 
 on_both!(
     with_keys_a_lost_answer_is_sent_again_and_executed_once,
@@ -28,6 +29,7 @@ on_both!(
     without_keys_a_panic_is_asked_about,
     without_keys_a_dead_workers_order_is_asked_about,
     without_keys_a_dead_workers_last_attempt_becomes_a_case,
+    without_keys_an_applications_unanswered_order_keeps_its_key,
     doubt_that_was_answered_is_gone,
 );
 
@@ -258,5 +260,22 @@ async fn doubt_that_was_answered_is_gone(db: TestDb) {
     assert_eq!(rig.broker.seen().heard, [send(), status(), send(), send()]);
     assert_eq!(rig.entry(KEY).await.http_status, 400);
     assert_eq!(rig.open_cases(KEY).await, []);
+    stop(running).await;
+}
+
+/// An application's order has no ledger entry until it is settled, and in doubt it is not. Whoever
+/// asks for the same at the front door must not be taken for the first.
+async fn without_keys_an_applications_unanswered_order_keeps_its_key(db: TestDb) {
+    let rig = Rig::without_keys(db).await;
+    rig.broker.script([Act::ExecuteThenLose]);
+    rig.broker.usual_account(Account::Lose);
+    enqueue(&rig.store, [effect(&Lane::ORDERS, KIND, Some(KEY), &body(KEY))]).await;
+    let running = rig.start(patience(2));
+    assert!(rig.aborted(KEY).await.in_doubt);
+
+    let asked = place(&rig.orders, &body(KEY)).await;
+    assert!(!matches!(asked, Ok(Placed::Accepted(_))), "{asked:?}");
+    assert_eq!(rig.row(KEY).await.status, Status::Aborted);
+    assert_eq!((rig.open_cases(KEY).await.len(), rig.broker.executed(KEY)), (1, 1));
     stop(running).await;
 }

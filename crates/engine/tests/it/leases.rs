@@ -23,6 +23,7 @@ on_both!(
     a_lapsed_lease_of_a_settled_order_ends_well,
     a_sweep_takes_what_has_lapsed_and_nothing_else,
     a_worker_that_was_thought_dead_goes_on,
+    a_process_does_not_take_away_what_it_holds_itself,
 );
 
 async fn heartbeats_keep_a_long_running_effect(db: TestDb) {
@@ -190,5 +191,36 @@ async fn a_worker_that_was_thought_dead_goes_on(db: TestDb) {
     heartbeats(&rig.store, "host:1:a").await;
     rig.place(KEY).await;
     rig.succeeded(KEY).await;
+    stop(running).await;
+}
+
+/// After an outage longer than the lease the rescuer may look before the renewer has spoken.
+async fn a_process_does_not_take_away_what_it_holds_itself(db: TestDb) {
+    let rig = Rig::with_keys(db).await;
+    let gate = Gate::closed();
+    rig.broker.script([Act::Execute.behind(&gate)]);
+    let running = rig.start(policy());
+    // Its first sign of life is given; the next one is half a minute away.
+    let workers = async || rig.store.workers().await.unwrap();
+    until("a heartbeat", async || (!workers().await.is_empty()).then_some(())).await;
+    rig.place(KEY).await;
+    rig.broker.until_sends(1).await;
+    let held = rig.row(KEY).await;
+    let hour_ago = Clock::System.now().minus(HOUR);
+    let lease = Lease { id: held.id, fence: held.fence };
+    assert_eq!(rig.store.renew(vec![lease], hour_ago).await.unwrap(), []);
+
+    // A dead worker is the reason to look; its row goes when the look is over.
+    rig.store.worker_alive("host:9:dead", hour_ago, policy().lease).await.unwrap();
+    until("a sweep", async || {
+        workers().await.iter().all(|worker| worker.id != "host:9:dead").then_some(())
+    })
+    .await;
+
+    let row = rig.row(KEY).await;
+    assert_eq!((row.status, row.fence, row.attempts), (Status::Sending, held.fence, 0));
+    gate.open();
+    rig.succeeded(KEY).await;
+    assert_eq!(rig.broker.sent(KEY), 1);
     stop(running).await;
 }

@@ -36,3 +36,5 @@ mod resolutions;
 mod shutdown;
 #[cfg(test)]
 mod upkeep;
+#[cfg(test)]
+mod wakeups;

@@ -39,6 +39,7 @@ on_both!(
     a_settlement_that_fails_on_the_ledger_leaves_the_row_untouched,
     all_aborted_effects_are_requeued_by_filter,
     a_requeued_order_is_accepted_again,
+    the_seeds_own_statements_requeue_and_release,
 );
 
 async fn w_101_pending_sending_succeeded(db: TestDb) {
@@ -418,4 +419,45 @@ async fn a_requeued_order_is_accepted_again(db: TestDb) {
     changed["qty"] = json!(2);
     place(&other, &changed).await.unwrap_err();
     assert_eq!(rig.broker.seen().heard, [Heard::Send(KEY.into())]);
+}
+
+/// Operators of order systems know these by heart. The first forgets the ledger, the second forgets
+/// that the order may have been sent; neither may do harm.
+async fn the_seeds_own_statements_requeue_and_release(db: TestDb) {
+    let rig = Rig::without_keys(db).await;
+    rig.broker.script_for("aborted-1", [Act::refuse(broker_code::BAD_REQUEST)]);
+    rig.broker.script_for("lapsed-01", [Act::ExecuteThenLose]);
+    rig.place("aborted-1").await;
+    let running = rig.start(policy());
+    rig.aborted("aborted-1").await;
+    stop(running).await;
+    rig.place("lapsed-01").await;
+    let sent = claim(&rig.store, "host:9:dead", Clock::System.now()).await;
+    let order = tashika_domain::order::OrderRequest::from_stored(&sent[0].payload).unwrap();
+    let (body, now) = (&sent[0].payload, Clock::System.now());
+    let send = tashika_providers::broker::SendOrder { order: &order, body, now, traceparent: None };
+    tashika_providers::broker::Broker::send(&rig.broker, send).await;
+
+    rig.db
+        .sql(
+            "update outbox_orders set status='pending', attempts=0, last_error_code=NULL,
+                    last_error_msg=NULL, next_run_at=NULL
+              where idempotency_key = 'aborted-1'",
+        )
+        .await;
+    rig.db
+        .sql(
+            "update outbox_orders set status='pending', locked_by=NULL, locked_at=NULL
+              where status='sending'",
+        )
+        .await;
+
+    let running = rig.start(policy());
+    for key in ["aborted-1", "lapsed-01"] {
+        rig.succeeded(key).await;
+        assert_eq!(rig.entry(key).await.status, LedgerStatus::Succeeded);
+        assert_eq!(rig.broker.executed(key), 1, "{key}");
+    }
+    assert_eq!((rig.broker.sent("lapsed-01"), rig.broker.asked("lapsed-01")), (1, 1));
+    stop(running).await;
 }

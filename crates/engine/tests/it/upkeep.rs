@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tashika_domain::Status;
+use tashika_domain::ledger::LedgerStatus;
 use tashika_domain::order::KIND;
-use tashika_engine::commands::order::Placed;
+use tashika_domain::{LanePolicy, Status};
+use tashika_engine::commands::order::{Placed, Resolution};
 use tashika_engine::{Clock, Engine, Pruner, Settings};
 use tashika_testkit::broker::{Act, ScriptedBroker};
 use tashika_testkit::database::TestDb;
@@ -22,6 +23,7 @@ on_both!(
     what_is_over_is_pruned_and_what_is_open_stays,
     the_engine_prunes_by_itself,
     an_expired_key_counts_as_new,
+    an_expired_key_counts_as_new_while_its_effect_is_kept,
     an_order_in_doubt_keeps_its_key_for_as_long_as_it_takes,
 );
 
@@ -38,9 +40,9 @@ async fn what_is_over_is_pruned_and_what_is_open_stays(db: TestDb) {
     rig.place("open-0001").await;
 
     let pruner = |clock: Clock| Pruner::new(Arc::new(rig.engine_at(clock, "host:1:a", policy())));
-    let early = pruner(ahead(REMEMBER - HOUR)).run_once().await.unwrap();
+    let early = pruner(ahead(47 * HOUR)).run_once().await.unwrap();
     assert_eq!((early.ledger, early.effects), (0, 0));
-    let late = pruner(ahead(REMEMBER + HOUR)).run_once().await.unwrap();
+    let late = pruner(ahead(49 * HOUR)).run_once().await.unwrap();
     assert_eq!((late.ledger, late.effects), (2, 2));
 
     assert_eq!(rig.row("open-0001").await.status, Status::Pending);
@@ -69,9 +71,18 @@ async fn the_engine_prunes_by_itself(db: TestDb) {
 }
 
 async fn an_expired_key_counts_as_new(db: TestDb) {
+    used_again(db, policy()).await;
+}
+
+/// `OUTBOX_KEEP_HOURS` may be longer than `IDEMPO_TTL_HOURS`.
+async fn an_expired_key_counts_as_new_while_its_effect_is_kept(db: TestDb) {
+    used_again(db, LanePolicy { keep: 10 * REMEMBER, ..policy() }).await;
+}
+
+async fn used_again(db: TestDb, policy: LanePolicy) {
     let rig = Rig::without_keys(db).await;
     rig.place(KEY).await;
-    let running = rig.start(policy());
+    let running = rig.start(policy.clone());
     let first = rig.succeeded(KEY).await;
     stop(running).await;
 
@@ -84,7 +95,7 @@ async fn an_expired_key_counts_as_new(db: TestDb) {
     let placed = place(&later, &other).await.unwrap();
     assert!(matches!(placed, Placed::Accepted(_)), "{placed:?}");
 
-    let running = rig.engine_at(clock, "host:1:a", policy()).start();
+    let running = rig.engine_at(clock, "host:1:a", policy).start();
     let second = rig.succeeded(KEY).await;
     assert_ne!(first.id, second.id);
     assert_eq!(rig.broker.executed(KEY), 2);
@@ -108,6 +119,10 @@ async fn an_order_in_doubt_keeps_its_key_for_as_long_as_it_takes(db: TestDb) {
     let later = orders(&rig.store, clock, unlimited());
     let placed = place(&later, &body(KEY)).await.unwrap();
     assert!(matches!(placed, Placed::Replayed { http_status: 200, .. }), "{placed:?}");
+    let pruner = Pruner::new(Arc::new(rig.engine_at(clock, "host:1:a", policy())));
+    assert_eq!(pruner.run_once().await.unwrap().effects, 0);
     assert!(rig.store.effect_by_key(KIND, KEY).await.unwrap().is_some());
-    assert_eq!(rig.open_cases(KEY).await.len(), 1);
+    later.resolve(KEY, Resolution::NotExecuted, "after a long holiday").await.unwrap();
+    assert_eq!(rig.open_cases(KEY).await, []);
+    assert_eq!(later.find(KEY).await.unwrap().unwrap().status, LedgerStatus::Failed);
 }

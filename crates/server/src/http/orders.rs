@@ -49,7 +49,7 @@ pub fn routes(orders: Arc<Orders>) -> OpenApiRouter {
             headers(("Idempotent-Replayed" = String, description = "`true`"))),
         (status = 400, description = "A replay of an order that the broker rejected, or a request that cannot be read",
             content((ExecResultSchema = "application/json"), (Document = "application/problem+json"))),
-        (status = 409, description = "The key belongs to another order", body = Document,
+        (status = 409, description = "The key belongs to another order, or to one that an application has enqueued and that has not ended", body = Document,
             content_type = "application/problem+json"),
         (status = 422, description = "Header and body disagree, or the order is not valid", body = Document,
             content_type = "application/problem+json"),
@@ -137,7 +137,12 @@ fn json(status: StatusCode, body: String) -> Response {
 
 /// The key as the caller meant it: bare, or as a quoted string.
 fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    // Of two, nobody knows which is meant.
+    if values.next().is_some() {
+        return Err(Problem::new(Code::IdempotencyKeyInvalid));
+    }
     // Bytes that are no text can be equal to no key.
     let text = std::str::from_utf8(value.as_bytes())
         .map_err(|_| Problem::new(Code::IdempotencyMismatch))?
@@ -153,6 +158,7 @@ fn refusal(error: OrderError) -> Problem {
         OrderError::KeyMismatch => Problem::new(Code::IdempotencyMismatch),
         OrderError::Invalid(violations) => Problem::violations(violations),
         OrderError::Conflict => Problem::new(Code::IdempotencyConflict),
+        OrderError::InProgress => Problem::new(Code::IdempotencyInProgress),
         OrderError::RateLimited(wait) => Problem::new(Code::RateLimited).retry_after(wait),
         OrderError::Store(error) => unavailable(&error),
     }

@@ -57,7 +57,9 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
             error.to_string(),
             "check TASHIKA_DATABASE_URL, that the server runs, and that the user may log in",
         )),
-        Err(error) => findings.push(Finding::bad("broker", error.to_string(), "correct the setting")),
+        Err(error) => {
+            findings.push(Finding::bad("broker", error.to_string(), "correct the setting"));
+        }
         Ok(app) => {
             findings.extend(database(&app).await?);
             findings.extend(workers(&app, config).await?);
@@ -156,8 +158,7 @@ async fn workers(app: &App, config: &Config) -> anyhow::Result<Vec<Finding>> {
         )
     });
     let counts = app.store.effect_counts().await?;
-    let aborted: i64 =
-        counts.iter().filter(|c| c.status == Status::Aborted).map(|c| c.count).sum();
+    let aborted: i64 = counts.iter().filter(|c| c.status == Status::Aborted).map(|c| c.count).sum();
     findings.push(if aborted == 0 {
         Finding::good("dead letters", "none")
     } else {

@@ -16,18 +16,19 @@ use crate::app::App;
 use crate::cli::args::{self, OutboxArgs, OutboxCommand};
 use crate::config::Config;
 
-pub async fn outbox(
-    config: &Config,
-    args: OutboxArgs,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
+pub async fn outbox(config: &Config, args: OutboxArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let app = App::open(config).await?;
     let json = args.json;
     match args.command {
         OutboxCommand::Stats => stats(&app, json, out).await,
         OutboxCommand::List { filter, limit, cursor } => {
             let before = cursor.map(|cursor| parse_id(&cursor)).transpose()?;
-            let filter = EffectFilter { lane: filter.lane, status: filter.status, before, ..EffectFilter::default() };
+            let filter = EffectFilter {
+                lane: filter.lane,
+                status: filter.status,
+                before,
+                ..EffectFilter::default()
+            };
             list(&app, &filter, i64::from(limit), json, out).await
         }
         OutboxCommand::Show { id } => show(&app, id, json, out).await,
@@ -45,7 +46,11 @@ pub async fn outbox(
 }
 
 fn say(out: &mut impl Write, json: bool, value: &Value, text: &str) -> anyhow::Result<()> {
-    if json { writeln!(out, "{value}")? } else { writeln!(out, "{text}")? }
+    if json {
+        writeln!(out, "{value}")?;
+    } else {
+        writeln!(out, "{text}")?;
+    }
     Ok(())
 }
 
@@ -58,7 +63,9 @@ async fn stats(app: &App, json: bool, out: &mut impl Write) -> anyhow::Result<()
     if json {
         let items: Vec<Value> = counts
             .iter()
-            .map(|c| json!({"lane": c.lane.as_str(), "status": c.status.as_str(), "count": c.count}))
+            .map(
+                |c| json!({"lane": c.lane.as_str(), "status": c.status.as_str(), "count": c.count}),
+            )
             .collect();
         writeln!(out, "{}", json!({ "items": items }))?;
         return Ok(());
@@ -145,7 +152,11 @@ async fn show(app: &App, id: EffectId, json: bool, out: &mut impl Write) -> anyh
     }
     for case in &cases {
         writeln!(out, "\ncase ({}): {}", case.status.as_str(), case.summary)?;
-        writeln!(out, "  decide with: tashika outbox resolve KEY --action {}", case.actions.join("|"))?;
+        writeln!(
+            out,
+            "  decide with: tashika outbox resolve KEY --action {}",
+            case.actions.join("|")
+        )?;
     }
     writeln!(out)?;
     let rows: Vec<Vec<String>> = attempts.iter().map(attempt_row).collect();
@@ -175,14 +186,13 @@ async fn requeue(
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let outbox = app.outbox();
-    let requeued = match all {
-        Some(filter) => outbox.requeue_all(filter).await?,
-        None => {
-            for id in ids {
-                outbox.requeue(*id).await.with_context(|| id.to_string())?;
-            }
-            u64::try_from(ids.len())?
+    let requeued = if let Some(filter) = all {
+        outbox.requeue_all(filter).await?
+    } else {
+        for id in ids {
+            outbox.requeue(*id).await.with_context(|| id.to_string())?;
         }
+        u64::try_from(ids.len())?
     };
     say(out, json, &json!({ "requeued": requeued }), &format!("requeued {requeued}"))
 }

@@ -40,12 +40,16 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
     tracing::info!(%address, role = ?args.role, version = env!("CARGO_PKG_VERSION"), "tashika is ready");
     greet(address);
 
-    let ended = listener::serve(listener, router, &config.http, config.shutdown, stop).await;
-    if let Some(engine) = engine
-        && !engine.stop(config.shutdown).await
-    {
-        tracing::warn!("some effects did not end in time; another process takes them over");
-    }
+    // Both stop at the same moment: while the last requests are answered, nothing new is claimed.
+    let working = async {
+        let Some(engine) = engine else { return };
+        stop.cancelled().await;
+        if !engine.stop(config.shutdown).await {
+            tracing::warn!("some effects did not end in time; another process takes them over");
+        }
+    };
+    let serving = listener::serve(listener, router, &config.http, config.shutdown, stop.clone());
+    let (ended, ()) = tokio::join!(serving, working);
     if let Err(error) = app.limits.close(&app.store).await {
         tracing::warn!(%error, "unused quota could not be given back");
     }

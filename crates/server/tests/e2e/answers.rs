@@ -1,10 +1,15 @@
 //! Every answer of the contract.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use tashika_domain::order::broker_code;
 use tashika_testkit::broker::Act;
 use tashika_testkit::database::TestDb;
+use tashika_testkit::gate::until;
 use tashika_testkit::on_both;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use crate::support::{Broker, KEY, Request, Setup, order, rows};
 
@@ -16,8 +21,10 @@ on_both!(
     everything_that_is_wrong_is_named_at_once,
     keys_of_every_shape_are_found_again,
     thirty_two_identical_requests_are_one_order,
+    thirty_two_identical_requests_to_two_processes_are_one_order,
     failures_are_replayed_with_their_status_and_body,
     results_keep_their_promises,
+    an_expired_key_is_a_new_order,
 );
 
 async fn a_key_is_accepted_once_and_replayed_before_and_after_its_end(db: TestDb) {
@@ -139,7 +146,6 @@ async fn keys_of_every_shape_are_found_again(db: TestDb) {
     for (key, in_path) in [
         ("with/slash/and?query#mark", "with%2Fslash%2Fand%3Fquery%23mark"),
         ("percent%41 and space", "percent%2541%20and%20space"),
-        ("確かめる注文の鍵", "%E7%A2%BA%E3%81%8B%E3%82%81%E3%82%8B%E6%B3%A8%E6%96%87%E3%81%AE%E9%8D%B5"),
         ("..%2F..%2F..%2F", "..%252F..%252F..%252F"),
         ("quote\"back\\slash", "quote%22back%5Cslash"),
         (&longest, &longest),
@@ -158,12 +164,24 @@ async fn keys_of_every_shape_are_found_again(db: TestDb) {
 }
 
 async fn thirty_two_identical_requests_are_one_order(db: TestDb) {
+    at_once(db, 1).await;
+}
+
+async fn thirty_two_identical_requests_to_two_processes_are_one_order(db: TestDb) {
+    at_once(db, 2).await;
+}
+
+async fn at_once(db: TestDb, processes: usize) {
     let broker = Broker::without_keys().await;
-    let server = Setup::of(&db).broker(&broker).start().await;
-    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(32));
-    let mut callers = tokio::task::JoinSet::new();
-    for _ in 0..32 {
-        let (address, barrier) = (server.address, std::sync::Arc::clone(&barrier));
+    let setup = Setup::of(&db).broker(&broker);
+    let mut servers = Vec::new();
+    for _ in 0..processes {
+        servers.push(setup.start().await);
+    }
+    let barrier = Arc::new(Barrier::new(32));
+    let mut callers = JoinSet::new();
+    for caller in 0..32 {
+        let (address, barrier) = (servers[caller % processes].address, Arc::clone(&barrier));
         callers.spawn(async move {
             barrier.wait().await;
             Request::order(&order(KEY)).send(address).await.unwrap()
@@ -178,8 +196,10 @@ async fn thirty_two_identical_requests_are_one_order(db: TestDb) {
             _ => answer.is_problem(409, "IDEMPOTENCY_IN_PROGRESS"),
         }
     }
-    server.executed(KEY).await;
-    server.stop().await;
+    for server in servers {
+        server.executed(KEY).await;
+        server.stop().await;
+    }
     assert_eq!(rows(&db.url(), "select count(*) from outbox").await, [["1"]]);
     assert_eq!((broker.scripted.sent(KEY), broker.scripted.executed(KEY)), (1, 1));
 }
@@ -194,7 +214,7 @@ async fn failures_are_replayed_with_their_status_and_body(db: TestDb) {
         ("too-busy-1", Act::busy(), 503, "BROKER_DOWN"),
         ("forbidden1", Act::refuse(broker_code::UNAUTHORIZED), 500, "INTERNAL_ERROR"),
     ];
-    let setup = Setup::of(&db).broker(&broker).set("OUTBOX_MAX_ATTEMPTS", 2);
+    let setup = Setup::of(&db).broker(&broker).set("OUTBOX_ORDERS_MAX_ATTEMPTS", 2);
     let server = setup.start().await;
     for (key, act, ..) in &acts {
         broker.scripted.script_for(key, [act.clone(), act.clone()]);
@@ -274,7 +294,8 @@ async fn results_keep_their_promises(db: TestDb) {
         assert_eq!(hundred_millionths(&result["executed_qty"]), sum, "{result}");
         let (requested, completed) = times(&result);
         assert!(requested <= completed, "{result}");
-        if let Some(asked) = body["requested_at"].as_str().filter(|asked| asked.starts_with("2020")) {
+        if let Some(asked) = body["requested_at"].as_str().filter(|asked| asked.starts_with("2020"))
+        {
             assert_eq!(requested, asked.parse().unwrap());
         }
         assert!(result["avg_price"].as_f64().is_some_and(|price| price > 0.0), "{result}");
@@ -287,5 +308,43 @@ async fn results_keep_their_promises(db: TestDb) {
         }
         assert!(result["reason_code"].is_null() && result["warnings"].is_array(), "{result}");
     }
+    server.stop().await;
+}
+
+/// A key is remembered for `IDEMPO_TTL_HOURS` after its end, however long the effect is kept.
+async fn an_expired_key_is_a_new_order(db: TestDb) {
+    let broker = Broker::without_keys().await;
+    let setup = Setup::of(&db).broker(&broker).set("IDEMPO_TTL_HOURS", 1.0 / 3600.0);
+    let server = setup.set("OUTBOX_PRUNE_INTERVAL_SEC", "0.1").start().await;
+    let mut other = order(KEY);
+    other["qty"] = json!(7);
+    for (n, body) in [order(KEY), order(KEY), other].iter().enumerate() {
+        server.accepted(body).await;
+        broker.scripted.until("the execution", |seen| seen.executions.len() == n + 1).await;
+        until("the key to be forgotten", async || {
+            let answer = server.get("/do/order/key-0001").await;
+            (answer.status == 404).then_some(())
+        })
+        .await;
+    }
+    server.stop().await;
+    assert_eq!(broker.scripted.sent(KEY), 3);
+}
+
+/// The broker executed it, the answer was lost, and the repeat was refused: "rejected" would invite
+/// the caller to order once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "fails: order::settle tells the code of the last refusal, also where doubt remains"]
+async fn an_executed_order_is_never_told_as_rejected_sqlite() {
+    let db = TestDb::sqlite();
+    let broker = Broker::with_keys().await;
+    broker.scripted.script([Act::ExecuteThenLose, Act::refuse(broker_code::BAD_REQUEST)]);
+    let server = Setup::of(&db).broker(&broker).start().await;
+    server.accepted(&order(KEY)).await;
+    let result = server.settled(KEY).await;
+    assert_eq!(broker.scripted.executed(KEY), 1);
+    assert!(result["case"].is_object(), "a person has to look: {result}");
+    assert_eq!(result["reason_code"], "BROKER_TIMEOUT", "nobody knows: {result}");
+    assert_eq!(server.place(&order(KEY)).await.status, 504);
     server.stop().await;
 }

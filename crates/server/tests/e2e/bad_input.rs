@@ -44,7 +44,11 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, (u16, &'static str))> {
         ("the same key twice", plus("\"qty\":1"), INVALID_JSON),
         ("deep arrays", "[".repeat(100_000).into_bytes(), INVALID_JSON),
         ("deep objects", "{\"a\":".repeat(100_000).into_bytes(), INVALID_JSON),
-        ("depth in a tag", plus(&format!("\"tags\":{}{}", "[".repeat(64), "]".repeat(64))), INVALID_JSON),
+        (
+            "depth in a tag",
+            plus(&format!("\"tags\":{}{}", "[".repeat(64), "]".repeat(64))),
+            INVALID_JSON,
+        ),
         ("a list", b"[]".to_vec(), VALIDATION),
         ("null", b"null".to_vec(), VALIDATION),
         ("a string", b"\"order\"".to_vec(), VALIDATION),
@@ -92,8 +96,16 @@ fn requests() -> Vec<(&'static str, Request, (u16, &'static str))> {
         ("a body of two mebibytes", Request::post(KEY, large), (413, "PAYLOAD_TOO_LARGE")),
         ("a form", typed("application/x-www-form-urlencoded"), (415, "UNSUPPORTED_MEDIA_TYPE")),
         ("plain text", typed("text/plain"), (415, "UNSUPPORTED_MEDIA_TYPE")),
-        ("another alphabet", typed("application/json; charset=utf-16"), (415, "UNSUPPORTED_MEDIA_TYPE")),
-        ("no type", Request::post(KEY, good()).without("content-type"), (415, "UNSUPPORTED_MEDIA_TYPE")),
+        (
+            "another alphabet",
+            typed("application/json; charset=utf-16"),
+            (415, "UNSUPPORTED_MEDIA_TYPE"),
+        ),
+        (
+            "no type",
+            Request::post(KEY, good()).without("content-type"),
+            (415, "UNSUPPORTED_MEDIA_TYPE"),
+        ),
         (
             "an unknown encoding",
             Request::post(KEY, good()).header("content-encoding", "br"),
@@ -102,12 +114,33 @@ fn requests() -> Vec<(&'static str, Request, (u16, &'static str))> {
         ("a short key", key("seven77"), VALIDATION),
         ("a long key", key(&"k".repeat(65)), VALIDATION),
         ("a very long key", key(&"k".repeat(8000)), VALIDATION),
-        ("a key with NUL", Request::post(KEY, with(KEY, "key\\u00000001")), (422, "IDEMPOTENCY_MISMATCH")),
-        ("a key that is no text", Request::post(b"key-\xff\xfe01", good()), (422, "IDEMPOTENCY_MISMATCH")),
-        ("a key that is a number", Request::post(KEY, with("\"key-0001\"", "12345678")), VALIDATION),
+        (
+            "a key with NUL",
+            Request::post(KEY, with(KEY, "key\\u00000001")),
+            (422, "IDEMPOTENCY_MISMATCH"),
+        ),
+        (
+            "a key that is no text",
+            Request::post(b"key-\xff\xfe01", good()),
+            (422, "IDEMPOTENCY_MISMATCH"),
+        ),
+        (
+            "a key that is a number",
+            Request::post(KEY, with("\"key-0001\"", "12345678")),
+            VALIDATION,
+        ),
+        (
+            "two keys",
+            Request::post(KEY, good()).header("idempotency-key", "key-0002"),
+            (400, "IDEMPOTENCY_KEY_INVALID"),
+        ),
         ("the wrong method", Request::new("DELETE", "/do/order"), (405, "METHOD_NOT_ALLOWED")),
         ("an invented method", Request::new("BREW", "/do/order"), (405, "METHOD_NOT_ALLOWED")),
-        ("posting to a key", Request::new("POST", "/do/order/key-0001"), (405, "METHOD_NOT_ALLOWED")),
+        (
+            "posting to a key",
+            Request::new("POST", "/do/order/key-0001"),
+            (405, "METHOD_NOT_ALLOWED"),
+        ),
         ("an unknown path", Request::get("/do/orders"), (404, "NOT_FOUND")),
         ("a path with a slash more", Request::get("/do/order/"), (404, "NOT_FOUND")),
         ("asking for NUL", Request::get("/do/order/key%00001"), (404, "ORDER_NOT_FOUND")),
@@ -123,7 +156,8 @@ fn requests() -> Vec<(&'static str, Request, (u16, &'static str))> {
 async fn bad_input_is_explained_and_nothing_is_stored(db: TestDb) {
     let setup = Setup::of(&db);
     let server = setup.start().await;
-    let bodies = bodies().into_iter().map(|(what, body, told)| (what, Request::post(KEY, body), told));
+    let bodies =
+        bodies().into_iter().map(|(what, body, told)| (what, Request::post(KEY, body), told));
     for (what, request, (status, code)) in bodies.chain(requests()) {
         let answer = server.ask(request).await;
         assert_eq!(answer.status, status, "{what}: {answer:?}");
@@ -150,7 +184,11 @@ async fn no_http(server: &Server) {
     for (what, request, status) in [
         ("NUL in a header", Request::post(b"key-\x0001", "{}"), 400),
         ("a head of 64 KiB", Request::post("k".repeat(65_536), "{}"), 431),
-        ("a thousand headers", (0..1000).fold(Request::get("/"), |r, n| r.header(&format!("x-{n}"), "1")), 431),
+        (
+            "a thousand headers",
+            (0..1000).fold(Request::get("/"), |r, n| r.header(&format!("x-{n}"), "1")),
+            431,
+        ),
     ] {
         let answer = server.ask(request).await;
         assert_eq!(answer.status, status, "{what}: {answer:?}");

@@ -83,7 +83,8 @@ impl Clients {
     fn next(&self, client: usize) -> String {
         let mut orders = self.orders.lock().unwrap();
         let own = format!("client-{client}-");
-        let open = orders.iter().find(|(key, acknowledged)| key.starts_with(&own) && !**acknowledged);
+        let open =
+            orders.iter().find(|(key, acknowledged)| key.starts_with(&own) && !**acknowledged);
         if let Some((key, _)) = open {
             return key.clone();
         }
@@ -120,7 +121,11 @@ async fn killed_again_and_again(db: TestDb, broker: Broker) {
     let server = setup.start().await;
     let acknowledged: Vec<String> = {
         let orders = clients.orders.lock().unwrap();
-        orders.iter().filter(|(_, acknowledged)| **acknowledged).map(|(key, _)| key.clone()).collect()
+        orders
+            .iter()
+            .filter(|(_, acknowledged)| **acknowledged)
+            .map(|(key, _)| key.clone())
+            .collect()
     };
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &acknowledged {
@@ -150,10 +155,9 @@ async fn killed_again_and_again(db: TestDb, broker: Broker) {
 /// Waits for the end of an order and compares it with the broker's ledger.
 async fn check(server: &Server, broker: &Broker, key: &str) -> &'static str {
     let ended = |found: &Value| found["status"] != "accepted" || found["case"].is_object();
-    let found = until(&format!("the end of {key}"), async || {
-        Some(server.find(key).await).filter(ended)
-    })
-    .await;
+    let found =
+        until(&format!("the end of {key}"), async || Some(server.find(key).await).filter(ended))
+            .await;
     let executed = broker.scripted.executed(key);
     if found["case"].is_object() {
         assert!(executed <= 1, "{key} was executed {executed} times: {found}");

@@ -46,7 +46,9 @@ fn stable(result: &Value) -> String {
         .as_array()
         .unwrap()
         .iter()
-        .map(|fill| format!("{{\"px\":{},\"qty\":{},\"ts\":{}}}", fill["px"], fill["qty"], fill["ts"]))
+        .map(|fill| {
+            format!("{{\"px\":{},\"qty\":{},\"ts\":{}}}", fill["px"], fill["qty"], fill["ts"])
+        })
         .collect();
     let field = |name: &str| result.get(name).cloned().unwrap_or_default();
     format!(
@@ -74,7 +76,8 @@ async fn result_digests_are_those_of_the_contract(db: TestDb) {
         server.accepted(&body).await;
         server.settled(key).await;
         let replay = server.place(&body).await;
-        let sql = format!("select result_digest from idempo_ledger where idempotency_key = '{key}'");
+        let sql =
+            format!("select result_digest from idempo_ledger where idempotency_key = '{key}'");
         assert_eq!(rows(&db.url(), &sql).await, [[sha256(&stable(&replay.json()))]], "{replay:?}");
     }
     server.stop().await;

@@ -44,4 +44,6 @@ mod shutdown;
 #[cfg(test)]
 mod simulator;
 #[cfg(test)]
+mod sqlite_lock;
+#[cfg(test)]
 mod traces;

@@ -32,7 +32,10 @@ async fn traffic(server: &Server, broker: &Broker) {
     assert_eq!(server.place(&other).await.status, 409);
     other["qty"] = json!(-7);
     assert_eq!(server.place(&other).await.status, 422);
-    assert_eq!(server.ask(Request::post("other-0001", order("key-0001").to_string())).await.status, 422);
+    assert_eq!(
+        server.ask(Request::post("other-0001", order("key-0001").to_string())).await.status,
+        422
+    );
     assert_eq!(server.place(&order("fine-000001")).await.status, 200);
     assert_eq!(server.place(&order("too-many-01")).await.status, 429);
 }

@@ -52,7 +52,8 @@ async fn effects_are_counted_listed_and_shown(db: TestDb) {
     let page = setup.print_json(&["outbox", "list", "--json", "--limit", "2"]).await;
     assert_eq!(page["items"].as_array().unwrap().len(), 2);
     let cursor = page["nextCursor"].as_str().unwrap();
-    let rest = setup.print_json(&["outbox", "list", "--json", "--limit", "2", "--cursor", cursor]).await;
+    let rest =
+        setup.print_json(&["outbox", "list", "--json", "--limit", "2", "--cursor", cursor]).await;
     assert_eq!(rest["items"][0]["idempotencyKey"], "refused-01", "newest first");
     assert!(rest.get("nextCursor").is_none(), "{rest}");
     let aborted = setup.print(&["outbox", "list", "--status", "aborted", "--lane", "orders"]).await;
@@ -95,7 +96,15 @@ async fn aborted_effects_are_requeued(db: TestDb) {
     let nothing = setup.print(&["outbox", "requeue", "--all", "--error-code", "BROKER_5XX"]).await;
     assert_eq!(nothing.trim(), "requeued 0");
     let all = setup
-        .print(&["outbox", "requeue", "--all", "--lane", "orders", "--error-code", "BROKER_RATE_LIMITED"])
+        .print(&[
+            "outbox",
+            "requeue",
+            "--all",
+            "--lane",
+            "orders",
+            "--error-code",
+            "BROKER_RATE_LIMITED",
+        ])
         .await;
     assert_eq!(all.trim(), "requeued 2");
     for key in keys {
@@ -168,7 +177,9 @@ async fn cases_are_decided(db: TestDb) {
         "fills": [{"px": 150.25, "qty": 1000, "ts": "2026-11-15T09:30:00Z"}]});
     std::fs::write(&path, execution.to_string()).unwrap();
     let path = path.to_str().unwrap();
-    let resolve = |key, action| vec!["outbox", "resolve", key, "--action", action, "--note", "the desk says so"];
+    let resolve = |key, action| {
+        vec!["outbox", "resolve", key, "--action", action, "--note", "the desk says so"]
+    };
     let mut with_execution = resolve(executed, "executed");
     with_execution.extend(["--execution", path, "--json"]);
     let said = setup.print_json(&with_execution).await;
@@ -192,7 +203,8 @@ async fn cases_are_decided(db: TestDb) {
     for (key, times) in [(executed, 1), (not_executed, 0), (resend, 1)] {
         assert_eq!(broker.scripted.executed(key), times, "{key}");
     }
-    let decided = "select count(*) from cases where status = 'resolved' and note = 'the desk says so'";
+    let decided =
+        "select count(*) from cases where status = 'resolved' and note = 'the desk says so'";
     assert_eq!(rows(&db.url(), decided).await, [["3"]]);
     server.stop().await;
 }
@@ -203,9 +215,15 @@ async fn the_doctor_says_what_is_wrong(db: TestDb) {
     let server = setup.start().await;
     let healthy = setup.print_json(&["doctor", "--json"]).await;
     assert_eq!(healthy["ok"], true, "{healthy}");
-    let checks: Vec<&str> =
-        healthy["items"].as_array().unwrap().iter().filter_map(|item| item["check"].as_str()).collect();
-    for check in ["configuration", "database", "commit", "workers", "leases", "dead letters", "broker"] {
+    let checks: Vec<&str> = healthy["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|item| item["check"].as_str())
+        .collect();
+    for check in
+        ["configuration", "database", "commit", "workers", "leases", "dead letters", "broker"]
+    {
         assert!(checks.contains(&check), "{healthy}");
     }
     let text = setup.print(&["doctor"]).await;
@@ -226,7 +244,7 @@ async fn the_doctor_says_what_is_wrong(db: TestDb) {
     for (setup, check) in [
         (setup.clone(), "dead letters"),
         (setup.clone().set("BROKER_URL", nobody), "broker"),
-        (setup.clone().set("TASHIKA_DATABASE_URL", away), "database"),
+        (setup.clone().set("TASHIKA_DATABASE_URL", &away), "database"),
     ] {
         let output = setup.run(&["doctor", "--json"]).await;
         assert_eq!(output.status.code(), Some(1), "{check}");
@@ -240,4 +258,6 @@ async fn the_doctor_says_what_is_wrong(db: TestDb) {
         assert!(text.contains("ALERT") && text.contains('→'), "{text}");
         assert!(!text.contains("secret-4711"), "{text}");
     }
+    let (_, message) = setup.set("TASHIKA_DATABASE_URL", away).fail(&["serve"]).await;
+    assert!(!message.contains("secret-4711"), "{message}");
 }

@@ -1,7 +1,9 @@
 //! Orders that an application enqueues with SQL, inside its own transaction, while the server runs.
 
+use serde_json::json;
+use tashika_testkit::broker::Act;
 use tashika_testkit::database::TestDb;
-use tashika_testkit::gate::until;
+use tashika_testkit::gate::{Gate, until};
 use tokio_postgres::NoTls;
 
 use crate::support::{Broker, KEY, Setup, order};
@@ -32,7 +34,10 @@ async fn an_order_enqueued_with_sql_is_executed_after_the_commit_and_not_before(
 
     sale.commit().await.unwrap();
     let result = server.executed(KEY).await;
-    assert_eq!((&result["idempotency_key"], &result["instrument"]), (&KEY.into(), &"USDJPY".into()));
+    assert_eq!(
+        (&result["idempotency_key"], &result["instrument"]),
+        (&KEY.into(), &"USDJPY".into())
+    );
     assert_eq!((broker.scripted.sent(KEY), broker.scripted.executed(KEY)), (1, 1));
     server.get("/do/order/never-0001").await.is_problem(404, "ORDER_NOT_FOUND");
     assert_eq!(broker.scripted.sent("never-0001"), 0);
@@ -45,6 +50,47 @@ async fn an_order_enqueued_with_sql_is_executed_after_the_commit_and_not_before(
     application.execute(ENQUEUE, &[&"last-00001", &order("last-00001")]).await.unwrap();
     server.executed("last-00001").await;
     assert_eq!(broker.scripted.seen().executions.len(), 3);
+    server.stop().await;
+}
+
+/// The ledger knows nothing of such an order until it has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_enqueued_with_sql_cannot_be_placed_again_on_postgres() {
+    let db = TestDb::postgres();
+    let (broker, gate) = (Broker::without_keys().await, Gate::closed());
+    broker.scripted.script([Act::Execute.behind(&gate)]);
+    let server = Setup::of(&db).broker(&broker).set("BROKER_TIMEOUT_MS", 60_000).start().await;
+    let body = order(KEY);
+    db.sql(&format!("select tashika.enqueue('orders', 'order', '{KEY}', '{body}')")).await;
+    broker.scripted.until_sends(1).await;
+    assert_eq!(server.find(KEY).await["status"], "accepted");
+    let repeat = server.place(&body).await;
+    repeat.is_problem(409, "IDEMPOTENCY_IN_PROGRESS");
+    assert!(repeat.retry_after() >= 1);
+    let mut other = body.clone();
+    other["qty"] = json!(7);
+    server.place(&other).await.is_problem(409, "IDEMPOTENCY_CONFLICT");
+
+    gate.open();
+    let result = server.executed(KEY).await;
+    let repeat = server.place(&body).await;
+    assert_eq!((repeat.status, repeat.replayed(), repeat.json()), (200, true, result));
+    server.place(&other).await.is_problem(409, "IDEMPOTENCY_CONFLICT");
+    assert_eq!((broker.scripted.sent(KEY), broker.scripted.executed(KEY)), (1, 1));
+    server.stop().await;
+}
+
+/// Asked for at every moment of its life, an order is never unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_enqueued_with_sql_is_known_from_its_commit_on_postgres() {
+    let db = TestDb::postgres();
+    let server = Setup::of(&db).start().await;
+    for n in 0..50 {
+        let key = format!("order-{n:04}");
+        let body = order(&key);
+        db.sql(&format!("select tashika.enqueue('orders', 'order', '{key}', '{body}')")).await;
+        server.executed(&key).await;
+    }
     server.stop().await;
 }
 

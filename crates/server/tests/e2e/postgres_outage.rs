@@ -27,8 +27,13 @@ struct Heard {
 }
 
 /// One client that places one order after the other, whatever it is answered.
-async fn place(client: usize, server: SocketAddr, heard: Arc<Mutex<Heard>>, stop: CancellationToken) {
-    let mut pace = tokio::time::interval(Duration::from_millis(20));
+async fn place(
+    client: usize,
+    server: SocketAddr,
+    heard: Arc<Mutex<Heard>>,
+    stop: CancellationToken,
+) {
+    let mut pace = tokio::time::interval(Duration::from_millis(100));
     for n in 0.. {
         if stop.run_until_cancelled(pace.tick()).await.is_none() {
             return;
@@ -78,7 +83,7 @@ async fn outage(begin: fn(&mut Cluster), end: fn(&mut Cluster)) -> BTreeSet<Stri
         clients.spawn(place(client, server.address, Arc::clone(&heard), stop.clone()));
     }
     let acknowledged = || heard.lock().unwrap().acknowledged.len();
-    until("orders before", async || (acknowledged() > 40).then_some(())).await;
+    until("orders before", async || (acknowledged() > 20).then_some(())).await;
     broker.scripted.script([Act::ExecuteThenLose, Act::LoseBefore, Act::Fail { executed: true }]);
 
     let over = tokio::time::Instant::now() + OUTAGE;
@@ -92,7 +97,7 @@ async fn outage(begin: fn(&mut Cluster), end: fn(&mut Cluster)) -> BTreeSet<Stri
 
     readiness(&server, 200).await;
     let before = acknowledged();
-    until("orders after", async || (acknowledged() > before + 40).then_some(())).await;
+    until("orders after", async || (acknowledged() > before + 20).then_some(())).await;
     stop.cancel();
     clients.join_all().await;
     let heard = Arc::into_inner(heard).unwrap().into_inner().unwrap();
@@ -105,6 +110,8 @@ async fn outage(begin: fn(&mut Cluster), end: fn(&mut Cluster)) -> BTreeSet<Stri
     for key in &heard.refused {
         let answer = server.place(&order(key)).await;
         assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+    }
+    for key in &heard.refused {
         server.executed(key).await;
         assert_eq!(broker.scripted.executed(key), 1, "{key}");
     }

@@ -5,10 +5,7 @@ use tashika_testkit::on_both;
 
 use crate::support::{Broker, KEY, Request, Setup, order, rows};
 
-on_both!(
-    an_api_accepts_and_a_worker_sends,
-    a_switched_off_outbox_accepts_and_does_not_send,
-);
+on_both!(an_api_accepts_and_a_worker_sends, a_switched_off_outbox_accepts_and_does_not_send,);
 
 async fn an_api_accepts_and_a_worker_sends(db: TestDb) {
     let broker = Broker::without_keys().await;

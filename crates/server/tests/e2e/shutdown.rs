@@ -35,7 +35,8 @@ async fn under_load(db: &TestDb, broker: &Broker, gate: &Gate, seconds: u32) -> 
     }
     broker.scripted.until("sends", |seen| seen.in_flight == CONCURRENCY).await;
     until("every order to be claimed", async || {
-        (statuses(db).await == [["sending".to_owned(), ORDERS.to_string(), "0".to_owned()]]).then_some(())
+        (statuses(db).await == [["sending".to_owned(), ORDERS.to_string(), "0".to_owned()]])
+            .then_some(())
     })
     .await;
     server
@@ -61,7 +62,8 @@ async fn what_is_open_is_finished_and_the_rest_goes_back(db: TestDb) {
 
     stopping(&server).await;
 
-    until("new connections to be refused", async || TcpStream::connect(server.address).await.err()).await;
+    until("new connections to be refused", async || TcpStream::connect(server.address).await.err())
+        .await;
     // The request is still open, and the workers have stopped all the same.
     until("what was not started to go back", async || {
         let unstarted = (ORDERS - CONCURRENCY).to_string();

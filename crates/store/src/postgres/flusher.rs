@@ -27,8 +27,8 @@ use crate::step::{Lost, Owner, Step};
 use crate::wakeups::{Wakeups, Work};
 use crate::{attempt, case, ledger, outbox};
 
-/// Changes per transaction.
-const BATCH_MAX: usize = 512;
+/// Changes per transaction: beyond a thousand rows a statement gains nothing.
+const BATCH_MAX: usize = 1000;
 /// A commit that takes longer than this is not waited for: its fate is unknown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a batch is run again after a deadlock.

@@ -170,6 +170,7 @@ async fn changes_that_collide_with_themselves_fail(db: Db) {
         (twice(requeue(world.aborted, false, at(10))), Said::Stale(world.aborted)),
         ([succeed(world.held, at(10)), release(world.held, at(10))], Said::Stale(world.held.id)),
         (twice(Write::Enqueue(effect(101))), Said::Rejected),
+        ([Write::Enqueue(keyed(101, "taken")), Write::Enqueue(effect(101))], Said::Rejected),
     ];
     for (writes, expected) in collisions {
         let neighbour = store.commit(Changes::from(Write::LedgerSeen(touch("taken"))));

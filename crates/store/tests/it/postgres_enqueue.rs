@@ -267,6 +267,25 @@ async fn tashika_may_live_in_a_schema_of_its_own() {
     assert_eq!(db.number(public).await, 0);
 }
 
+/// `outbox` is a name that applications like as well.
+#[tokio::test]
+async fn an_outbox_of_the_applications_own_is_not_mistaken_for_ours() {
+    let db = Db::postgres();
+    Store::migrate(&db.url()).await.unwrap();
+    let store = Store::open(&format!("{}?options=-csearch_path%3Dpublic", db.url()), 2).await;
+    let store = store.unwrap();
+    let client = connect(&db.url()).await;
+    // The schema that comes first in everybody's search path, and the one before that.
+    let own = "create schema authorization current_user; create table outbox (n int);
+               create temporary table outbox (n int)";
+    client.batch_execute(own).await.unwrap();
+    by_sql(&client, "'orders', 'order', 'k', '{}'").await;
+    assert_eq!(all(&store).await.len(), 1);
+    let requeue = "update outbox_orders set status = 'aborted'";
+    assert_eq!(client.execute(requeue, &[]).await.unwrap(), 1);
+    assert_eq!(all(&store).await[0].status, Status::Aborted);
+}
+
 #[tokio::test]
 async fn enqueue_in_follows_the_callers_transaction() {
     let db = Db::postgres();

@@ -5,16 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tashika_domain::{Lane, Write};
 use tashika_store::{Claim, Store, StoreError, Written};
-use tashika_testkit::postgres::Cluster;
 use tokio::sync::mpsc;
 
 use crate::support::*;
-
-fn cluster() -> Cluster {
-    // Fails where PostgreSQL is not wanted.
-    drop(Db::postgres());
-    Cluster::start()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_gone_is_told_quickly_and_found_again() {

@@ -13,7 +13,7 @@ use tashika_domain::{Changes, Lane, Timestamp, Write};
 use tashika_store::{
     Claim, CommitError, Dialect, EffectFilter, EffectRow, Key, Store, StoreError, Written,
 };
-use tashika_testkit::postgres::{Database, TestDatabase, TestPostgres, databases};
+use tashika_testkit::postgres::{Cluster, Database, TestDatabase, TestPostgres, databases};
 use tempfile::TempDir;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 use uuid::Uuid;
@@ -48,13 +48,8 @@ impl Db {
         Self(Kind::Sqlite(tempfile::tempdir().expect("a temporary folder")))
     }
 
-    /// Fails where PostgreSQL is not wanted: a test that returned early would count as passed.
     pub fn postgres() -> Self {
-        assert!(
-            databases().contains(&Database::Postgres),
-            "TASHIKA_TEST_DATABASES leaves PostgreSQL out: leave the tests out as well, \
-             e.g. cargo nextest run -E 'not test(postgres)'"
-        );
+        insist_on_postgres();
         Self(Kind::Postgres(TestPostgres::database()))
     }
 
@@ -122,6 +117,21 @@ impl Db {
         }
         content
     }
+}
+
+/// Fails where PostgreSQL is not wanted: a test that returned early would count as passed.
+fn insist_on_postgres() {
+    assert!(
+        databases().contains(&Database::Postgres),
+        "TASHIKA_TEST_DATABASES leaves PostgreSQL out: leave the tests out as well, \
+         e.g. cargo nextest run -E 'not test(postgres)'"
+    );
+}
+
+/// A PostgreSQL server of a test's own.
+pub fn cluster() -> Cluster {
+    insist_on_postgres();
+    Cluster::start()
 }
 
 fn sqlite_rows(

@@ -221,6 +221,13 @@ impl Book {
         Some(self.todo.remove(due))
     }
 
+    /// What is still to be done or heard, in words.
+    pub fn outstanding(&self) -> String {
+        let (todo, flights) = (self.todo.len(), self.flights.len());
+        let acting = self.entries.values().filter(|entry| entry.acting).count();
+        format!("{todo} to try again, {flights} wait for an answer, {acting} persons act")
+    }
+
     /// Every client knows where it stands.
     pub fn is_quiet(&self) -> bool {
         let nobody_acts = self.entries.values().all(|entry| !entry.acting);

@@ -112,7 +112,9 @@ impl Process {
             for attempt in &attempts {
                 log.mark(now, &format!("{attempt:?}"));
                 if attempt.outcome == "lapsed" {
-                    log.count(Tally::Lapse);
+                    let life = |at| self.scene.life_at(at);
+                    let alive = life(attempt.started_at) == life(attempt.finished_at);
+                    log.count(if alive { Tally::LapseOfTheLiving } else { Tally::Lapse });
                 }
             }
             attempts.iter().skip(1).for_each(|_| log.count(Tally::Retry));

@@ -196,7 +196,7 @@ impl Evidence<'_> {
     fn every_effect_ends(&self) -> Finding {
         match self.effect {
             Some(effect) if self.at_rest && !effect.status.is_settled() => {
-                broken("every effect ends", format!("still {}", effect.status.as_str()))
+                broken("every effect ends", format!("still {effect:?}"))
             }
             _ => Ok(()),
         }

@@ -96,7 +96,7 @@ pub(crate) fn live(
     scene.log.mark(now, &format!("{end:?}, {unheard} unheard"));
     let mut dice = Stream::new(scene.seed, &format!("downtime/{life}"));
     let downtime = dice.millis(1, scene.swarm.process.downtime_max_ms);
-    scene.set_now(if end == End::Over { now } else { now.plus(downtime) });
+    scene.next_life(if end == End::Over { now } else { now.plus(downtime) });
     Ok(end)
 }
 
@@ -224,7 +224,10 @@ impl Process {
             }
             if self.clock.now() > deadline {
                 let within = QUIET_WITHIN.as_secs();
-                self.broken("every effect ends", "", &format!("not at rest after {within} s"));
+                let outstanding = scene.book().outstanding();
+                let detail = format!("not at rest after {within} s; clients: {outstanding}");
+                self.broken("every effect ends", "", &detail);
+                self.check_all(true).await;
                 break;
             }
             while let Some(todo) = self.todo() {

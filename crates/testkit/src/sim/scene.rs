@@ -33,6 +33,8 @@ struct Progress {
     steps: u64,
     /// For the small delays of calls.
     delays: Stream,
+    /// When the lives so far began.
+    births: Vec<Timestamp>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,7 +55,7 @@ impl Scene {
             world: Mutex::new(World::new(seed, swarm.clone())),
             book: Mutex::new(Book::new(planted)),
             memory: Mutex::default(),
-            progress: Mutex::new(Progress { now: EPOCH, step: 0, steps, delays }),
+            progress: Mutex::new(Progress { now: EPOCH, step: 0, steps, delays, births: vec![EPOCH] }),
             swarm,
         }
     }
@@ -79,8 +81,16 @@ impl Scene {
         lock(&self.progress).now
     }
 
-    pub fn set_now(&self, now: Timestamp) {
-        lock(&self.progress).now = now;
+    /// A life is over; the next one begins at `now`.
+    pub fn next_life(&self, now: Timestamp) {
+        let mut progress = lock(&self.progress);
+        progress.now = now;
+        progress.births.push(now);
+    }
+
+    /// In which life a moment lies.
+    pub fn life_at(&self, at: Timestamp) -> usize {
+        lock(&self.progress).births.partition_point(|birth| *birth <= at)
     }
 
     /// The number of the next step, if there is one left.

@@ -150,7 +150,7 @@ impl Process {
             crash_at_broker: dice.odds(Odds::percent(3)),
             stall: dice.odds(Odds::percent(2)),
             // What was held when a long one began may have lapsed when it ends.
-            stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 3 / 2)],
+            stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 5 / 4)],
             stop: dice.odds(Odds::percent(3)),
             downtime_max_ms: *dice.pick(&[500, 20_000, lease_ms * 2]),
             same_name: dice.hit(Odds::percent(50)),

@@ -41,6 +41,8 @@ pub enum Tally {
     StatusLied,
     Retry,
     Lapse,
+    /// A lease that ran out although its process lived.
+    LapseOfTheLiving,
     CaseOpened,
     CaseResolved,
     Requeued,

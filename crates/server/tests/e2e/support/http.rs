@@ -59,7 +59,8 @@ impl Request {
     }
 
     pub fn head(&self, address: SocketAddr) -> Vec<u8> {
-        let mut bytes = format!("{}\r\nhost: {address}\r\nconnection: close\r\n", self.line).into_bytes();
+        let mut bytes =
+            format!("{}\r\nhost: {address}\r\nconnection: close\r\n", self.line).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend_from_slice(name.as_bytes());
             bytes.extend_from_slice(b": ");

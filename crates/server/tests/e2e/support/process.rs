@@ -1,6 +1,7 @@
 //! The binary as a process: started, watched through its log, stopped, killed.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -41,8 +42,8 @@ impl Setup {
         Self::on(&db.url())
     }
 
-    pub fn set(mut self, name: &str, value: impl ToString) -> Self {
-        self.settings.insert(name.to_owned(), value.to_string());
+    pub fn set(mut self, name: &str, value: impl Display) -> Self {
+        self.settings.insert(name.to_owned(), format!("{value}"));
         self
     }
 

@@ -23,7 +23,8 @@ fn sqlite(path: &str, sql: &str) -> Vec<Vec<String>> {
         Value::Text(text) => text,
         Value::Blob(bytes) => format!("{bytes:02x?}"),
     };
-    let rows = statement.query_map([], |row| (0..columns).map(|column| row.get(column).map(text)).collect());
+    let rows = statement
+        .query_map([], |row| (0..columns).map(|column| row.get(column).map(text)).collect());
     rows.unwrap().collect::<Result<_, _>>().unwrap()
 }
 
@@ -37,6 +38,8 @@ async fn postgres(url: &str, sql: &str) -> Vec<Vec<String>> {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    rows.map(|row| (0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
-        .collect()
+    rows.map(|row| {
+        (0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect()
+    })
+    .collect()
 }

@@ -1,0 +1,150 @@
+//! The simulator: the promises hold, the faults really happen, and a broken promise is noticed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tashika_testkit::sim::{self, Options, Planted, Report, Tally};
+
+/// Runs seeds side by side: they share nothing, not even time.
+fn run_all(seeds: std::ops::RangeInclusive<u64>, steps: u64) -> Vec<Report> {
+    let next = AtomicU64::new(*seeds.start());
+    let work = || {
+        let mut reports = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if !seeds.contains(&seed) {
+                return reports;
+            }
+            reports.push(sim::run(&Options { seed, steps, ..Options::default() }).unwrap());
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn told(report: &Report) -> String {
+    let mut text = Vec::new();
+    report.print(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// What must have happened in the forty worlds for their silence to mean anything: about a third of
+/// what happens with the present engine.
+const AT_LEAST: [(Tally, u64); 32] = [
+    (Tally::CrashBeforeCommit, 40),
+    (Tally::CrashAfterCommit, 40),
+    (Tally::CrashAtUpkeep, 2),
+    (Tally::CrashAtBroker, 30),
+    (Tally::GracefulStop, 20),
+    (Tally::Stall, 30),
+    (Tally::Accepted, 1500),
+    (Tally::Replayed, 700),
+    (Tally::Conflict, 200),
+    (Tally::Invalid, 100),
+    (Tally::RateLimited, 20),
+    (Tally::Unheard, 50),
+    (Tally::RequestLost, 40),
+    (Tally::ReplyLost, 100),
+    (Tally::ReplyLate, 40),
+    (Tally::ServerErrorAfterEffect, 30),
+    (Tally::Unreachable, 40),
+    (Tally::Busy, 80),
+    (Tally::Refused, 30),
+    (Tally::Working, 30),
+    (Tally::Duplicated, 60),
+    (Tally::ExecutedLate, 100),
+    (Tally::RepeatRecognised, 150),
+    (Tally::StatusLost, 10),
+    (Tally::StatusSaysExecuted, 80),
+    (Tally::StatusSaysNotFound, 80),
+    (Tally::StatusLied, 10),
+    (Tally::Retry, 700),
+    (Tally::Lapse, 300),
+    (Tally::CaseOpened, 60),
+    (Tally::CaseResolved, 8),
+    (Tally::Requeued, 10),
+];
+
+#[test]
+fn forty_worlds_break_no_promise() {
+    let reports = run_all(1..=40, 150);
+    assert_eq!(reports.len(), 40);
+    let mut totals: BTreeMap<Tally, u64> = BTreeMap::new();
+    for report in &reports {
+        assert!(report.violations.is_empty(), "{}", told(report));
+        for (what, count) in &report.tallies {
+            *totals.entry(*what).or_default() += count;
+        }
+    }
+    let too_few: Vec<String> = AT_LEAST
+        .iter()
+        .map(|(what, least)| (what, least, totals.get(what).copied().unwrap_or(0)))
+        .filter(|(_, least, count)| count < least)
+        .map(|(what, least, count)| format!("{what}: {count} of {least}"))
+        .collect();
+    assert!(too_few.is_empty(), "{too_few:#?}\nin all: {totals:#?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let hashes = |reports: Vec<Report>| -> BTreeMap<u64, (String, u64)> {
+        reports.into_iter().map(|r| (r.seed, (r.trace_hash, r.trace_lines))).collect()
+    };
+    // Side by side and one after the other: neither threads nor what ran before may matter.
+    let (one, two) = (hashes(run_all(41..=46, 100)), hashes(run_all(41..=46, 100)));
+    assert_eq!(one, two);
+    let different: std::collections::BTreeSet<_> = one.values().collect();
+    assert_eq!(different.len(), one.len(), "seeds differ");
+}
+
+/// The rules that must notice a mistake, and the seeds within which they must.
+fn found_by(mistake: Planted) -> &'static [&'static str] {
+    match mistake {
+        Planted::LostIsRefused => &["failure is true"],
+        Planted::NeverAsks => &["at most once"],
+        Planted::FreshKeyPerAttempt => &["nothing is invented"],
+        Planted::AckBeforeCommit => &["nothing is lost"],
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    for mistake in Planted::ALL {
+        let found = (1..=10).find_map(|seed| {
+            let planted = Some(mistake);
+            let options = Options { seed, steps: 150, planted, ..Options::default() };
+            let report = sim::run(&options).unwrap();
+            report.violations.first().map(|violation| violation.rule)
+        });
+        let rule = found.unwrap_or_else(|| panic!("{mistake:?} was not noticed in ten seeds"));
+        assert!(found_by(mistake).contains(&rule), "{mistake:?} was noticed as: {rule}");
+    }
+}
+
+#[test]
+fn a_report_ends_with_its_trace_and_tells_how_a_promise_was_broken() {
+    let print = |options: &Options| {
+        let mut out = Vec::new();
+        let code = sim::main(options, &mut out);
+        (code, String::from_utf8(out).unwrap())
+    };
+    let (code, text) = print(&Options { steps: 20, ..Options::default() });
+    assert_eq!(code, 0, "{text}");
+    let last = text.lines().last().unwrap();
+    let hex = last.strip_prefix("trace ").unwrap();
+    assert!(hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()), "{last}");
+
+    let planted = Some(Planted::FreshKeyPerAttempt);
+    let (code, text) = print(&Options { seed: 5, steps: 50, planted, ..Options::default() });
+    assert_eq!(code, 1, "{text}");
+    for part in ["seed 5", "the last steps", "VIOLATION", "broken: ", "--seed 5"] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert!(text.lines().last().unwrap().starts_with("trace "));
+
+    let (code, text) = print(&Options { steps: 20, runs: 3, ..Options::default() });
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("3 runs from seed 1"), "{text}");
+}
