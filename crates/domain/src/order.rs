@@ -168,7 +168,12 @@ pub fn settle(ending: &Ending<'_>) -> Changes {
         // Settled from the ledger (W-105): the ledger already has the answer.
         (Verdict::Succeeded, None) | (Verdict::Retry { .. }, _) => Changes::new(),
         (Verdict::Aborted { reason, in_doubt }, _) => {
-            let (public, http_status) = public_failure(&reason.code);
+            let (public, http_status) = match public_failure(&reason.code) {
+                // "Rejected" invites the caller to order again, and an earlier attempt of this order
+                // may have been executed.
+                (code::REJECTED, _) if *in_doubt => (code::TIMEOUT, 504),
+                failure => failure,
+            };
             let mut changes = Changes::new();
             // Where a repeat would be a second order, "failed" would be a guess: the entry stays
             // open until a person has decided.
@@ -388,6 +393,11 @@ mod tests {
         assert_eq!(
             written(&aborted("BROKER_TIMEOUT", true), None, true),
             ["ledger failed 504", "case order_unanswered"],
+        );
+        assert_eq!(
+            written(&aborted("BROKER_BAD_REQUEST", true), None, true),
+            ["ledger failed 504", "case order_unanswered"],
+            "refusing the repeat says nothing about the first",
         );
         assert_eq!(
             written(&aborted("BROKER_TIMEOUT", true), None, false),

@@ -35,6 +35,8 @@ pub enum AppError {
     Store(#[from] StoreError),
     #[error("BROKER_URL: {0}")]
     Broker(#[from] ProfileError),
+    #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
+    NoDatabase(String),
 }
 
 impl App {
@@ -47,6 +49,17 @@ impl App {
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
         let limits = Arc::new(Limits::new(rate_per_min, burst, daily_quota));
         Ok(Self { store, clock, ids, limits, broker })
+    }
+
+    /// For commands that look: a typing error in a path must not make a new, empty database.
+    pub async fn open_existing(config: &Config) -> Result<Self, AppError> {
+        let url = config.database_url.expose_secret();
+        match url.strip_prefix("sqlite:") {
+            Some(path) if !std::path::Path::new(path.trim_start_matches("//")).exists() => {
+                Err(AppError::NoDatabase(path.to_owned()))
+            }
+            _ => Self::open(config).await,
+        }
     }
 
     #[must_use]

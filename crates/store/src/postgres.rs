@@ -6,6 +6,7 @@
 pub(crate) mod flusher;
 pub(crate) mod listener;
 
+use std::net::IpAddr;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, R
 use rustls_platform_verifier::ConfigVerifierExt as _;
 use tashika_domain::Changes;
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -27,6 +28,8 @@ use crate::wakeups::Wakeups;
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longer than PostgreSQL takes to find a deadlock (1 s), so that only locks of strangers are left.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A server that does not answer at all does not watch its own time limit either.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Jobs waiting for a flusher. More means that the database cannot keep up: better to say so.
 const QUEUE_MAX: usize = 16_384;
@@ -78,12 +81,12 @@ impl Connector {
         config.connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(STATEMENT_TIMEOUT);
-        let tls = if config.get_ssl_mode() == SslMode::Disable {
-            None
-        } else {
+        let tls = if wants_tls(&config) {
             let config = rustls::ClientConfig::with_platform_verifier()
                 .map_err(|error| StoreError::BadUrl(format!("TLS is not usable: {error}")))?;
             Some(MakeRustlsConnect::new(config))
+        } else {
+            None
         };
         Ok(Self { config, tls })
     }
@@ -120,6 +123,22 @@ impl Connector {
             Some(tls) => drive(self.config.connect(tls.clone()).await?),
             None => drive(self.config.connect(NoTls).await?),
         })
+    }
+}
+
+/// TLS, unless the URL says no, or says nothing and the server is on this very machine: there is
+/// nobody on the way, and a distribution's default certificate would not be trusted.
+fn wants_tls(config: &Config) -> bool {
+    let local = |host: &Host| match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        }
+        Host::Unix(_) => true,
+    };
+    match config.get_ssl_mode() {
+        SslMode::Disable => false,
+        SslMode::Prefer => !config.get_hosts().iter().all(local),
+        _ => true,
     }
 }
 
@@ -202,9 +221,16 @@ impl Postgres {
         parse: impl Fn(&dyn Row) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let client = self.reader().await?;
-        let statement = client.prepare_cached(sql).await?;
-        let rows = client.query(&statement, &borrowed(params)).await?;
-        rows.iter().map(|row| parse(row)).collect()
+        let read = async {
+            let statement = client.prepare_cached(sql).await?;
+            client.query(&statement, &borrowed(params)).await
+        };
+        let Ok(rows) = tokio::time::timeout(READ_TIMEOUT, read).await else {
+            // The connection is in the middle of something: it must not be used again.
+            drop(Object::take(client));
+            return Err(StoreError::unavailable("no answer from the database in time"));
+        };
+        rows?.iter().map(|row| parse(row)).collect()
     }
 
     pub async fn execute(&self, sql: &str, params: &[Param]) -> Result<u64, StoreError> {
@@ -216,4 +242,25 @@ impl Postgres {
 
 fn borrowed(params: &[Param]) -> Vec<&(dyn tokio_postgres::types::ToSql + Sync)> {
     params.iter().map(|param| param as &(dyn tokio_postgres::types::ToSql + Sync)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_wanted_wherever_somebody_could_be_on_the_way() {
+        for (url, wanted) in [
+            ("postgres://localhost/t", false),
+            ("postgres://127.0.0.1:5433/t", false),
+            ("postgres://[::1]/t", false),
+            ("postgres:///t?host=/run/postgresql", false),
+            ("postgres://localhost/t?sslmode=require", true),
+            ("postgres://db.example/t", true),
+            ("postgres://db.example/t?sslmode=disable", false),
+            ("postgres://localhost,db.example/t", true),
+        ] {
+            assert_eq!(wants_tls(&Config::from_str(url).unwrap()), wanted, "{url}");
+        }
+    }
 }

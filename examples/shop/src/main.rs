@@ -90,7 +90,11 @@ async fn sell_with_sql(client: &mut Client, sale: &str, keep: bool) -> anyhow::R
     transaction
         .execute("select tashika.enqueue('shop', $1, $2, $3)", &[&RECEIPT, &sale, &payload])
         .await?;
-    if keep { transaction.commit().await? } else { transaction.rollback().await? }
+    if keep {
+        transaction.commit().await?;
+    } else {
+        transaction.rollback().await?;
+    }
     Ok(())
 }
 
@@ -103,6 +107,10 @@ async fn sell_with_rust(
     let transaction = client.transaction().await?;
     transaction.execute("insert into sales (id) values ($1)", &[&receipt.key]).await?;
     enqueue_in(&transaction, receipt).await?;
-    if keep { transaction.commit().await? } else { transaction.rollback().await? }
+    if keep {
+        transaction.commit().await?;
+    } else {
+        transaction.rollback().await?;
+    }
     Ok(())
 }

@@ -93,7 +93,7 @@ impl OrderRequest {
             time_in_force: check.time_in_force(),
             trace_id: check.text("trace_id", 0..=128, false),
             requested_at: check.requested_at(),
-            idempotency_key: check.text("idempotency_key", KEY_LENGTH, true).unwrap_or_default(),
+            idempotency_key: check.idempotency_key(),
         };
         check.tags();
         check.risk_constraints();
@@ -159,6 +159,15 @@ impl Check<'_> {
             Some(_) => self.wrong(field, "must be a string"),
         }
         None
+    }
+
+    /// It travels in headers, ours and the broker's: visible ASCII, as headers have it.
+    fn idempotency_key(&mut self) -> String {
+        let key = self.text("idempotency_key", KEY_LENGTH, true).unwrap_or_default();
+        if !key.chars().all(|c| c.is_ascii_graphic()) {
+            self.wrong("idempotency_key", "must be visible ASCII characters");
+        }
+        key
     }
 
     fn instrument(&mut self, rules: &OrderRules) -> String {
@@ -351,6 +360,8 @@ mod tests {
             ("idempotency_key", json!("short")),
             ("idempotency_key", json!("k".repeat(65))),
             ("idempotency_key", json!("nul\u{0}nul\u{0}")),
+            ("idempotency_key", json!("確かな鍵確かな鍵")),
+            ("idempotency_key", json!("two words")),
             ("order_id", json!("")),
             ("surprise", json!(1)),
         ] {

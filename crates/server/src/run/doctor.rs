@@ -51,13 +51,16 @@ impl Finding {
 /// Returns whether everything is in order.
 pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow::Result<bool> {
     let mut findings = vec![configuration(config)];
-    match App::open(config).await {
+    match App::open_existing(config).await {
         Err(AppError::Store(error)) => findings.push(Finding::bad(
             "database",
             error.to_string(),
             "check TASHIKA_DATABASE_URL, that the server runs, and that the user may log in",
         )),
-        Err(error) => {
+        Err(error @ AppError::NoDatabase(_)) => {
+            findings.push(Finding::bad("database", error.to_string(), "start the server once"));
+        }
+        Err(error @ AppError::Broker(_)) => {
             findings.push(Finding::bad("broker", error.to_string(), "correct the setting"));
         }
         Ok(app) => {

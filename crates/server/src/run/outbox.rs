@@ -17,7 +17,7 @@ use crate::cli::args::{self, OutboxArgs, OutboxCommand};
 use crate::config::Config;
 
 pub async fn outbox(config: &Config, args: OutboxArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let app = App::open(config).await?;
+    let app = App::open_existing(config).await?;
     let json = args.json;
     match args.command {
         OutboxCommand::Stats => stats(&app, json, out).await,

@@ -334,7 +334,6 @@ async fn an_expired_key_is_a_new_order(db: TestDb) {
 /// The broker executed it, the answer was lost, and the repeat was refused: "rejected" would invite
 /// the caller to order once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "fails: order::settle tells the code of the last refusal, also where doubt remains"]
 async fn an_executed_order_is_never_told_as_rejected_sqlite() {
     let db = TestDb::sqlite();
     let broker = Broker::with_keys().await;

@@ -144,8 +144,7 @@ async fn insert(client: &Client, maker: &Maker, count: usize) -> anyhow::Result<
     let keys: Vec<String> = ids.iter().map(|id| key(*id)).collect();
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let (payloads, times) = (vec![PAYLOAD; count], vec![now(maker); count]);
-    let params: [&(dyn ToSql + Sync); 6] =
-        [&ids, &keys, &payloads, &times, &LANE.as_str(), &KIND];
+    let params: [&(dyn ToSql + Sync); 6] = [&ids, &keys, &payloads, &times, &LANE.as_str(), &KIND];
     client.query(INSERT, &params).await?;
     Ok(())
 }

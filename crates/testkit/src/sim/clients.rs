@@ -192,12 +192,8 @@ fn nonsense(process: &Arc<Process>, dice: &mut Stream) {
     let client = *dice.pick(&CLIENTS);
     tokio::spawn(async move {
         process.fate.alive().await;
-        let request = PlaceOrder {
-            client,
-            header_key: header.as_deref(),
-            body: &body,
-            traceparent: None,
-        };
+        let request =
+            PlaceOrder { client, header_key: header.as_deref(), body: &body, traceparent: None };
         let answer = process.orders.place(request).await;
         process.fate.alive().await;
         process.scene.log.count(Tally::Invalid);

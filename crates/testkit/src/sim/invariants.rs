@@ -156,7 +156,8 @@ impl Evidence<'_> {
     fn at_most_once(&self) -> Finding {
         let all = self.truth.executions.len();
         let own = self.truth.executions.iter().filter(|done| !done.copy).count();
-        let broken_promise = if self.swarm.honours_keys { all > 1 } else { own > 1 + self.excused() };
+        let broken_promise =
+            if self.swarm.honours_keys { all > 1 } else { own > 1 + self.excused() };
         if broken_promise {
             let kind = if self.swarm.honours_keys { "with" } else { "without" };
             return broken("at most once", format!("executed {all} times by a broker {kind} keys"));
@@ -233,9 +234,7 @@ impl Evidence<'_> {
     fn doubt_has_a_case(&self) -> Finding {
         match self.effect {
             Some(effect)
-                if effect.status == Status::Aborted
-                    && effect.in_doubt
-                    && self.cases.is_empty() =>
+                if effect.status == Status::Aborted && effect.in_doubt && self.cases.is_empty() =>
             {
                 broken("doubt has a case", "given up in doubt, and nobody was asked")
             }

@@ -59,12 +59,7 @@ pub(crate) struct Process {
 }
 
 /// Lives one life on `file`. If it ends in death, the files are copied to `next` as they lie.
-pub(crate) fn live(
-    scene: &Arc<Scene>,
-    life: u32,
-    file: &Path,
-    next: &Path,
-) -> anyhow::Result<End> {
+pub(crate) fn live(scene: &Arc<Scene>, life: u32, file: &Path, next: &Path) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -267,7 +262,8 @@ impl Process {
             keys.into_iter().filter(|key| !memory.is_settled(key)).collect()
         };
         let start = usize::try_from(step).unwrap_or(0) * CHECK_SOME;
-        let chosen = (0..CHECK_SOME.min(keys.len())).map(|n| keys[(start + n) % keys.len()].clone());
+        let chosen =
+            (0..CHECK_SOME.min(keys.len())).map(|n| keys[(start + n) % keys.len()].clone());
         self.check(chosen.collect(), false).await;
     }
 }

@@ -144,8 +144,7 @@ fn reply<T>(request: &str, outcome: Outcome<T>, sent: bool, rtt: Duration) -> Re
         Outcome::Busy { .. } => "busy",
         Outcome::Lost(_) => "lost",
     };
-    let exchange =
-        Exchange { request: request.into(), reply: heard.into(), reference: None, sent };
+    let exchange = Exchange { request: request.into(), reply: heard.into(), reference: None, sent };
     Reply { outcome, exchange, rtt }
 }
 

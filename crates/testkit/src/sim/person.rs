@@ -34,7 +34,8 @@ async fn decide(process: &Process, dice: &mut Stream) -> anyhow::Result<()> {
     process.fate.alive().await;
     let filter = EffectFilter { status: Some(Status::Aborted), ..EffectFilter::default() };
     let dead = process.store.effects(&filter, PAGE).await?;
-    let dead: Vec<_> = dead.into_iter().filter_map(|effect| Some((effect.key?, effect.id))).collect();
+    let dead: Vec<_> =
+        dead.into_iter().filter_map(|effect| Some((effect.key?, effect.id))).collect();
     if dead.is_empty() {
         return Ok(());
     }
@@ -79,11 +80,7 @@ async fn resolve(
     Ok(())
 }
 
-async fn requeue(
-    process: &Process,
-    key: &str,
-    id: tashika_domain::EffectId,
-) -> anyhow::Result<()> {
+async fn requeue(process: &Process, key: &str, id: tashika_domain::EffectId) -> anyhow::Result<()> {
     use tashika_engine::commands::outbox::RequeueError;
     process.scene.log.note(process.clock.now(), &format!("person requeues {key}"));
     match process.outbox.requeue(id).await {

@@ -34,9 +34,9 @@ impl Report {
         let closed = scene.log.close();
         let swarm = &scene.swarm;
         let keys = if swarm.honours_keys { "honours keys" } else { "takes no keys" };
-        let lag = swarm.status_lag.map_or(String::new(), |lag| {
-            format!(", its status lags by {} ms", lag.as_millis())
-        });
+        let lag = swarm
+            .status_lag
+            .map_or(String::new(), |lag| format!(", its status lags by {} ms", lag.as_millis()));
         Self {
             seed: scene.seed,
             trace_hash: closed.hash,

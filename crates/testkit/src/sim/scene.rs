@@ -55,7 +55,13 @@ impl Scene {
             world: Mutex::new(World::new(seed, swarm.clone())),
             book: Mutex::new(Book::new(planted)),
             memory: Mutex::default(),
-            progress: Mutex::new(Progress { now: EPOCH, step: 0, steps, delays, births: vec![EPOCH] }),
+            progress: Mutex::new(Progress {
+                now: EPOCH,
+                step: 0,
+                steps,
+                delays,
+                births: vec![EPOCH],
+            }),
             swarm,
         }
     }

@@ -140,7 +140,13 @@ impl World {
     }
 
     /// A request leaves for the broker.
-    pub fn leave(&mut self, order: &OrderRequest, digest: String, now: Timestamp, log: &Log) -> Call {
+    pub fn leave(
+        &mut self,
+        order: &OrderRequest,
+        digest: String,
+        now: Timestamp,
+        log: &Log,
+    ) -> Call {
         self.flush(now, log);
         let id = order.idempotency_key.clone();
         let truth = self.truths.entry(id.clone()).or_default();
@@ -163,8 +169,7 @@ impl World {
         log.note(now, &format!("send {id} #{nth}: {}", story(&plan)));
         self.schedule(request, &id, &plan, now, log);
         let (gone_at, reply, qty) = (now.plus(listens_for), plan.reply, order.qty);
-        self.requests
-            .insert(request, Request { id, digest, qty, plan, gone_at, verdict: None });
+        self.requests.insert(request, Request { id, digest, qty, plan, gone_at, verdict: None });
         Call { request, listens_for, hearing, reply }
     }
 
@@ -306,7 +311,8 @@ impl World {
             Decision::Refuse => {
                 log.count(Tally::Refused);
                 log.note(at, &format!("broker refuses {id}"));
-                let reason = Reason::new(broker_code::BAD_REQUEST, "against the rules of the market");
+                let reason =
+                    Reason::new(broker_code::BAD_REQUEST, "against the rules of the market");
                 self.truths.entry(id).or_default().rejected = Some((at, reason.clone()));
                 Verdict::Refused(reason)
             }
@@ -387,8 +393,8 @@ fn story(plan: &Plan) -> String {
         None => "lost on the way".to_owned(),
         Some(after) => format!("arrives after {} ms, {:?}", after.as_millis(), plan.decision),
     };
-    let copy = plan.copy.map_or(String::new(), |(after, _)| {
-        format!(", again after {} ms", after.as_millis())
-    });
+    let copy = plan
+        .copy
+        .map_or(String::new(), |(after, _)| format!(", again after {} ms", after.as_millis()));
     format!("{arrival}, reply {:?}{copy}", plan.reply)
 }
