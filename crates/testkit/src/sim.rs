@@ -15,7 +15,7 @@
 //! - `planted`: deliberate mistakes that the invariants must find.
 //!
 //! What it does not cover: the loss of power (a process crash loses nothing that SQLite has handed
-//! to the operating system), errors of the disk, several processes at once, PostgreSQL, HTTP, and
+//! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP, and
 //! keys that are used again after the ledger has forgotten them.
 
 mod book;

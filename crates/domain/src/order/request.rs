@@ -161,11 +161,12 @@ impl Check<'_> {
         None
     }
 
-    /// It travels in headers, ours and the broker's: visible ASCII, as headers have it.
+    /// It travels in headers, ours and the broker's: ASCII, and nothing that they would trim.
     fn idempotency_key(&mut self) -> String {
         let key = self.text("idempotency_key", KEY_LENGTH, true).unwrap_or_default();
-        if !key.chars().all(|c| c.is_ascii_graphic()) {
-            self.wrong("idempotency_key", "must be visible ASCII characters");
+        let printable = |c: char| c.is_ascii_graphic() || c == ' ';
+        if !key.chars().all(printable) || key.trim() != key {
+            self.wrong("idempotency_key", "must be printable ASCII, without spaces at its ends");
         }
         key
     }
@@ -361,7 +362,8 @@ mod tests {
             ("idempotency_key", json!("k".repeat(65))),
             ("idempotency_key", json!("nul\u{0}nul\u{0}")),
             ("idempotency_key", json!("確かな鍵確かな鍵")),
-            ("idempotency_key", json!("two words")),
+            ("idempotency_key", json!(" key-0001")),
+            ("idempotency_key", json!("line\nbreak")),
             ("order_id", json!("")),
             ("surprise", json!(1)),
         ] {

@@ -100,7 +100,8 @@ async fn with_keys_a_refusal_after_a_lost_answer_becomes_a_case(db: TestDb) {
     let running = rig.start(policy());
     let row = rig.aborted(KEY).await;
     assert!(row.in_doubt, "the second was refused; the first may have been executed");
-    assert_eq!(rig.entry(KEY).await.http_status, 400);
+    let (http_status, told) = rig.replay(KEY).await;
+    assert_eq!((http_status, told["reason_code"].as_str()), (504, Some("BROKER_TIMEOUT")));
     assert_eq!(rig.open_cases(KEY).await.len(), 1);
     stop(running).await;
 }

@@ -311,8 +311,9 @@ async fn what_cannot_be_written_is_refused_before_it_is_sent() {
     for (key, body) in [("line\nbreak", "{}"), ("鍵鍵鍵鍵鍵鍵鍵鍵", "{}"), ("key-0001", "{")]
     {
         let stored =
-            json!({"instrument": "USDJPY", "side": "BUY", "qty": 1, "idempotency_key": key});
+            json!({"instrument": "USDJPY", "side": "BUY", "qty": 1, "idempotency_key": "key-0001"});
         let order = OrderRequest::from_stored(&stored.to_string()).unwrap();
+        let order = OrderRequest { idempotency_key: key.into(), ..order };
         let send = SendOrder { order: &order, body, now: NOW, traceparent: Some("bad\ntrace") };
         let reply = broker.send(send).await;
         assert_eq!(told(&reply.outcome), "Refused BROKER_BAD_REQUEST");

@@ -33,6 +33,7 @@ async fn effects_are_counted_listed_and_shown(db: TestDb) {
     broker.scripted.script_for("refused-01", [Act::refuse(broker_code::BAD_REQUEST)]);
     broker.scripted.script_for("retried-01", [Act::Fail { executed: true }]);
     let setup = Setup::of(&db).broker(&broker);
+    setup.print(&["migrate"]).await;
     let empty = setup.print(&["outbox", "stats"]).await;
     assert!(empty.contains("empty"), "{empty}");
     let server = setup.start().await;

@@ -221,6 +221,11 @@ impl Book {
         Some(self.todo.remove(due))
     }
 
+    /// How many clients wait for an answer.
+    pub fn waiting(&self) -> usize {
+        self.flights.len()
+    }
+
     /// What is still to be done or heard, in words.
     pub fn outstanding(&self) -> String {
         let (todo, flights) = (self.todo.len(), self.flights.len());

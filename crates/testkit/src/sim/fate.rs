@@ -30,8 +30,17 @@ struct State {
     /// Decides the small delays that make every commit a point of interleaving.
     delays: Stream,
     faults: Stream,
-    /// The disk answers nobody until then.
-    stalled_until: Timestamp,
+    /// The database answers a node not before this.
+    stalled_until: [Timestamp; NODES],
+}
+
+/// Nodes that a run may have.
+pub(crate) const NODES: usize = 2;
+
+/// The way from one node to the database.
+pub(crate) struct Door {
+    pub fate: Arc<Fate>,
+    pub node: usize,
 }
 
 impl Fate {
@@ -39,7 +48,7 @@ impl Fate {
         let state = State {
             delays: Stream::new(scene.seed, &format!("gate/{life}")),
             faults: Stream::new(scene.seed, &format!("crash/{life}")),
-            stalled_until: clock.now(),
+            stalled_until: [clock.now(); NODES],
         };
         Arc::new(Self {
             scene,
@@ -93,14 +102,14 @@ impl Fate {
         std::future::pending::<()>().await;
     }
 
-    async fn pass_through(&self, moment: Moment) {
+    async fn pass_through(&self, node: usize, moment: Moment) {
         self.alive().await;
         let delay = self.state().delays.millis(0, 3);
         tokio::time::sleep(delay).await;
-        self.wait_for_disk(moment).await;
+        self.wait_for_database(node, moment).await;
         self.alive().await;
         let now = self.clock.now();
-        self.scene.log.mark(now, &format!("{moment:?}"));
+        self.scene.log.mark(now, &format!("{moment:?} {node}"));
         let process = &self.scene.swarm.process;
         let (odds, how) = match moment {
             Moment::BeforeCommit => (process.crash_at_commit, Tally::CrashBeforeCommit),
@@ -114,8 +123,9 @@ impl Fate {
         }
     }
 
-    /// While the disk stalls, everybody waits; afterwards the order in which they go on is chance.
-    async fn wait_for_disk(&self, moment: Moment) {
+    /// While its way to the database stalls, everybody on a node waits; afterwards the order in
+    /// which they go on is chance. Calls to the broker are not held up.
+    async fn wait_for_database(&self, node: usize, moment: Moment) {
         let process = &self.scene.swarm.process;
         if moment == Moment::BeforeCommit && self.draws(process.stall) {
             let span = {
@@ -123,15 +133,15 @@ impl Fate {
                 let (low, high) = *faults.pick(&process.stalls);
                 faults.millis(low, high)
             };
-            let until = self.clock.now().plus(span);
+            let now = self.clock.now();
             self.scene.log.count(Tally::Stall);
-            let text = format!("disk stalls for {} ms", span.as_millis());
-            self.scene.log.note(self.clock.now(), &text);
-            let mut state = self.state();
-            state.stalled_until = state.stalled_until.max(until);
+            let text = format!("node {node} cannot reach its database for {} ms", span.as_millis());
+            self.scene.log.note(now, &text);
+            let until = &mut self.state().stalled_until[node];
+            *until = (*until).max(now.plus(span));
         }
         loop {
-            let wait = self.state().stalled_until.since(self.clock.now());
+            let wait = self.state().stalled_until[node].since(self.clock.now());
             if wait.is_zero() {
                 return;
             }
@@ -147,8 +157,8 @@ impl Fate {
     }
 }
 
-impl Gate for Fate {
+impl Gate for Door {
     fn pass(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.pass_through(moment))
+        Box::pin(self.fate.pass_through(self.node, moment))
     }
 }

@@ -296,7 +296,9 @@ impl Evidence<'_> {
         if effect.fence < before {
             return broken("the fence rises", format!("from {before} to {}", effect.fence));
         }
-        if effect.attempts > self.swarm.policy.max_attempts {
+        // Where a person has settled the ledger, lapses are counted on until the row follows it.
+        let decided = self.ledger.is_some_and(|entry| entry.status == LedgerStatus::Succeeded);
+        if effect.attempts > self.swarm.policy.max_attempts && !decided {
             return broken("the fence rises", format!("{} attempts", effect.attempts));
         }
         Ok(())

@@ -1,5 +1,8 @@
 //! One life of the process: from its start to its death, its stop, or the end of the run.
 //!
+//! Where a second process works on the same database (a node that only sends), the two live and die
+//! together, but each has its own connection, and its own troubles with it.
+//!
 //! A runtime of its own, with paused time that jumps to the next timer when everybody waits; the real
 //! engine, the real commands, the real store on a real file.
 
@@ -19,7 +22,7 @@ use tashika_store::Store;
 
 use super::book::Todo;
 use super::dice::Stream;
-use super::fate::Fate;
+use super::fate::{Door, Fate};
 use super::line::Line;
 use super::log::Violation;
 use super::planted::{NeverAsks, Planted};
@@ -69,14 +72,12 @@ pub(crate) fn live(scene: &Arc<Scene>, life: u32, file: &Path, next: &Path) -> a
     let (end, now, process) = runtime.block_on(async {
         let clock = Clock::simulated(scene.now());
         let fate = Fate::new(Arc::clone(scene), clock, life);
-        let store = Store::open_simulated(file, fate.clone())
-            .context("the database cannot be opened again")?;
-        let (process, running) = start(scene, clock, &fate, store, life);
+        let (process, nodes) = start(scene, clock, &fate, file, life)?;
         scene.log.note(clock.now(), &format!("life {life} begins"));
         let end = tokio::select! {
             biased;
             () = fate.died() => End::Died,
-            end = process.run(running, life) => end,
+            end = process.run(nodes, life) => end,
         };
         // Read here: outside of the runtime the clock shows real time.
         anyhow::Ok((end, clock.now(), process))
@@ -115,35 +116,26 @@ fn start(
     scene: &Arc<Scene>,
     clock: Clock,
     fate: &Arc<Fate>,
-    store: Store,
+    file: &Path,
     life: u32,
-) -> (Arc<Process>, Running) {
-    let swarm = &scene.swarm;
-    let ids = Ids::seeded(clock, Stream::new(scene.seed, &format!("ids/{life}")).roll());
-    let pid = if swarm.process.same_name { 1 } else { life };
-    let settings = Settings {
-        worker: format!("sim:{pid}"),
-        poll: swarm.poll,
-        capacity: swarm.capacity,
-        prune_every: Duration::from_secs(600),
-        ..Settings::default()
+) -> anyhow::Result<(Arc<Process>, Vec<Running>)> {
+    let open = |node| {
+        let door = Arc::new(Door { fate: Arc::clone(fate), node });
+        Store::open_simulated(file, door).context("the database cannot be opened again")
     };
-    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(fate), clock };
-    let broker: Arc<dyn Broker> = Planted::broker(scene.planted, Arc::new(line));
-    let handler = OrderHandler::new(broker, REMEMBER);
-    let engine = Engine::new(store.clone(), clock, ids.clone(), settings)
-        .lane(Lane::ORDERS, swarm.policy.clone());
-    let engine = match scene.planted {
-        Some(Planted::NeverAsks) => engine.effect(KIND, NeverAsks(handler)),
-        _ => engine.effect(KIND, handler),
-    };
+    let store = open(0)?;
+    let mut nodes = vec![engine(scene, clock, fate, store.clone(), (life, 0)).start()];
+    for node in 1..scene.swarm.process.nodes {
+        nodes.push(engine(scene, clock, fate, open(node)?, (life, node)).start());
+    }
     let rules = OrderRules {
         instruments: Some(["USDJPY", "EURUSD", "BTC-USD"].map(String::from).to_vec()),
         min_lot: 1.0,
         lot_step: 1.0,
     };
-    let limits = &swarm.clients;
+    let limits = &scene.swarm.clients;
     let limits = Limits::new(f64::from(limits.rate_per_min), 10, limits.daily_quota);
+    let ids = Ids::seeded(clock, Stream::new(scene.seed, &format!("ids/{life}")).roll());
     let process = Process {
         scene: Arc::clone(scene),
         clock,
@@ -152,7 +144,45 @@ fn start(
         outbox: Outbox::new(store.clone(), clock),
         store,
     };
-    (Arc::new(process), engine.start())
+    Ok((Arc::new(process), nodes))
+}
+
+/// The real engine of a node, speaking to the broker of the world.
+fn engine(
+    scene: &Arc<Scene>,
+    clock: Clock,
+    fate: &Arc<Fate>,
+    store: Store,
+    (life, node): (u32, usize),
+) -> Engine {
+    let swarm = &scene.swarm;
+    let pid = if swarm.process.same_name { 1 } else { life };
+    let settings = Settings {
+        worker: format!("sim{node}:{pid}"),
+        poll: swarm.poll,
+        capacity: swarm.capacity,
+        prune_every: Duration::from_secs(600),
+        ..Settings::default()
+    };
+    let ids = Stream::new(scene.seed, &format!("ids/{life}/{node}")).roll();
+    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(fate), clock };
+    let broker: Arc<dyn Broker> = Planted::broker(scene.planted, Arc::new(line));
+    let handler = OrderHandler::new(broker, REMEMBER);
+    let engine = Engine::new(store, clock, Ids::seeded(clock, ids), settings)
+        .lane(Lane::ORDERS, swarm.policy.clone());
+    match scene.planted {
+        Some(Planted::NeverAsks) => engine.effect(KIND, NeverAsks(handler)),
+        _ => engine.effect(KIND, handler),
+    }
+}
+
+/// Stops every node; returns whether everything in hand ended in time.
+async fn stop(nodes: Vec<Running>) -> bool {
+    let mut all = true;
+    for node in nodes {
+        all &= node.stop(STOP_DEADLINE).await;
+    }
+    all
 }
 
 impl Process {
@@ -162,7 +192,7 @@ impl Process {
         self.scene.log.violate(self.clock.now(), violation);
     }
 
-    async fn run(self: &Arc<Self>, running: Running, life: u32) -> End {
+    async fn run(self: &Arc<Self>, nodes: Vec<Running>, life: u32) -> End {
         let scene = &self.scene;
         // What was recovered must be what was there.
         self.check_all(false).await;
@@ -172,6 +202,9 @@ impl Process {
             }
             let mut dice = Stream::new(scene.seed, &format!("step/{step}"));
             tokio::time::sleep(clients::think(&mut dice, scene.swarm.clients.think_max_ms)).await;
+            while scene.book().waiting() >= scene.swarm.clients.waiting_max {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             self.step(&mut dice);
             if step % CHECK_EVERY == 0 {
                 self.check_all(false).await;
@@ -181,12 +214,12 @@ impl Process {
             if dice.hit(scene.swarm.process.stop) {
                 scene.log.count(super::Tally::GracefulStop);
                 scene.log.note(self.clock.now(), &format!("life {life} is told to stop"));
-                let all = running.stop(STOP_DEADLINE).await;
+                let all = stop(nodes).await;
                 scene.log.note(self.clock.now(), &format!("stopped, everything ended: {all}"));
                 return End::Stopped;
             }
         }
-        self.calm_down(running).await;
+        self.calm_down(nodes).await;
         End::Over
     }
 
@@ -205,7 +238,7 @@ impl Process {
     }
 
     /// Faults off: everything must come to rest, and then be right.
-    async fn calm_down(self: &Arc<Self>, running: Running) {
+    async fn calm_down(self: &Arc<Self>, nodes: Vec<Running>) {
         let scene = &self.scene;
         scene.world().calm_down();
         scene.log.note(self.clock.now(), "from here on nothing goes wrong");
@@ -232,7 +265,7 @@ impl Process {
         if scene.log.is_violated() {
             return;
         }
-        if !running.stop(STOP_DEADLINE).await {
+        if !stop(nodes).await {
             self.broken("every effect ends", "", "the engine does not stop");
         }
         // Whatever still travels arrives.

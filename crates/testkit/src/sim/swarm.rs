@@ -59,9 +59,11 @@ pub(crate) struct Process {
     /// Rare: most writes of the machinery itself are polls that find nothing.
     pub crash_at_upkeep: Odds,
     pub crash_at_broker: Odds,
-    /// The disk stops answering for a while.
+    /// Processes on one database: the first takes orders and sends them, a second one only sends.
+    pub nodes: usize,
+    /// A node cannot reach its database for a while.
     pub stall: Odds,
-    /// A short stall, and one for about as long as a lease, in milliseconds.
+    /// For a short while, and for about as long as a lease, in milliseconds.
     pub stalls: [(u64, u64); 2],
     /// Per step.
     pub stop: Odds,
@@ -74,6 +76,8 @@ pub(crate) struct Process {
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     pub think_max_ms: u64,
+    /// Nobody acts while so many wait for an answer: a stall stops the clients too.
+    pub waiting_max: usize,
     /// A client that leaves before it has its answer.
     pub impatient: Odds,
     pub rate_per_min: u32,
@@ -148,6 +152,7 @@ impl Process {
             crash_at_commit: dice.odds(Odds::percent(3)),
             crash_at_upkeep: dice.odds(Odds::millionth(400)),
             crash_at_broker: dice.odds(Odds::percent(3)),
+            nodes: *dice.pick(&[1, 2]),
             stall: dice.odds(Odds::percent(2)),
             // What was held when a long one began may have lapsed when it ends.
             stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 5 / 4)],
@@ -162,6 +167,7 @@ impl Clients {
     fn draw(dice: &mut Stream) -> Self {
         Self {
             think_max_ms: *dice.pick(&[50, 500, 3000]),
+            waiting_max: *dice.pick(&[1, 4, 12]),
             impatient: dice.odds(Odds::percent(15)),
             rate_per_min: *dice.pick(&[0, 0, 120]),
             daily_quota: *dice.pick(&[0, 100_000]),

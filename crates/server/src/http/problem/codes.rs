@@ -69,7 +69,7 @@ codes! {
     IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
         title "Idempotency key invalid" "冪等キーが不正です"
         detail "The Idempotency-Key header cannot be used." "Idempotency-Key ヘッダーの値を使用できません。"
-        advice "Use 8 to 64 visible ASCII characters, bare or in double quotes, and send the header once." "8〜64 文字の印字可能な ASCII 文字を、そのまま、または二重引用符で囲んで、1 回だけ送ってください。"
+        advice "Use 8 to 64 printable ASCII characters, bare or in double quotes, and send the header once." "8〜64 文字の印字可能な ASCII 文字を、そのまま、または二重引用符で囲んで、1 回だけ送ってください。"
     BrokerRejected "BROKER_REJECTED" BAD_REQUEST
         title "Broker rejected the order" "ブローカーが注文を拒否しました"
         detail "The broker looked at the order and refused it." "ブローカーが注文を確認し、拒否しました。"
