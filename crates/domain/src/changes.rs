@@ -112,6 +112,9 @@ pub struct Settle {
     pub now: Timestamp,
     /// When the row may be pruned, if this settles it.
     pub expires_at: Timestamp,
+    /// For whoever takes a lapsed effect back: expects that its worker was not heard of after this
+    /// moment. It may have come back since it was found lapsed.
+    pub unheard_since: Option<Timestamp>,
 }
 
 /// A person's wish to try an effect again.

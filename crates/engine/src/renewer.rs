@@ -40,7 +40,8 @@ impl Renewer {
         let Engine { store, clock, settings, held, .. } = &*self.engine;
         let now = clock.now();
         store.worker_alive(&settings.worker, now, self.engine.longest_lease()).await?;
-        let leases = held.all();
+        // The leases are as fresh as this moment, not as the one before the first write.
+        let (leases, now) = (held.all(), clock.now());
         for lost in store.renew(leases.clone(), now).await? {
             // If it runs, its settlement will be refused; if it waits for its turn, it has had it.
             tracing::warn!(outbox_id = %lost.id, "a lease was lost");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use tashika_domain::changes::Attempt;
+use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Verdict};
 use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
 use tashika_store::{CommitError, Lapsed, StoreError};
@@ -199,8 +199,10 @@ impl Rescuer {
             message: reason.map(|reason| reason.message.clone()),
             exchange: None,
         }));
-        let settlement = worker::settlement(&self.engine, effect, verdict.clone(), now, &changes);
-        changes.push(settlement);
+        let settlement = worker::settlement(&self.engine, effect, verdict.clone(), now);
+        // Its worker may have come back meanwhile, and be at work.
+        let unheard_since = Some(lapsed.locked_at);
+        changes.push(Write::Settle(Settle { unheard_since, ..settlement }));
         self.engine.store.commit(changes).await
     }
 }

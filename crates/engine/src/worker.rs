@@ -23,9 +23,6 @@ use tracing::{Instrument as _, field};
 use crate::engine::{Engine, lease};
 use crate::handler::{Ending, Handler, Job, Tried};
 
-/// An effect that a person has to decide about is kept for as long as that may take: the decision
-/// needs it, and it is the evidence.
-const KEEP_EVIDENCE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Between two tries to write a settlement while the database is away.
 const SETTLE_RETRY: Duration = Duration::from_millis(250);
 
@@ -178,8 +175,8 @@ async fn try_settle(
     if let Some(record) = record(engine, effect, tried, started_at, now) {
         changes.push(Write::Attempt(record));
     }
-    let settlement = settlement(engine, effect, verdict.clone(), now, &changes);
-    changes.push(settlement);
+    let settlement = settlement(engine, effect, verdict.clone(), now);
+    changes.push(Write::Settle(settlement));
     match commit(engine, changes).await {
         Ok(()) => {
             let adapter = handler.and_then(Handler::adapter);
@@ -218,8 +215,8 @@ async fn settle_conflict(engine: &Engine, effect: &Effect) {
 /// Settles the row, and nothing else.
 async fn settle_alone(engine: &Engine, effect: &Effect, verdict: &Verdict) {
     let now = engine.clock.now();
-    let settlement = settlement(engine, effect, verdict.clone(), now, &Changes::new());
-    match commit(engine, settlement.into()).await {
+    let settlement = settlement(engine, effect, verdict.clone(), now);
+    match commit(engine, Write::Settle(settlement).into()).await {
         Ok(()) => report(engine, effect, None, verdict, now),
         Err(error) => not_settled(effect, &error),
     }
@@ -242,18 +239,15 @@ async fn ask_ledger(engine: &Engine, effect: &Effect, handler: &dyn Handler) -> 
     }
 }
 
-/// The end of an effect's attempt; `beside` is what is written together with it.
+/// The end of an effect's attempt.
 pub(crate) fn settlement(
     engine: &Engine,
     effect: &Effect,
     verdict: Verdict,
     now: Timestamp,
-    beside: &Changes,
-) -> Write {
-    let has_case = beside.writes().iter().any(|write| matches!(write, Write::OpenCase(_)));
-    let keep = if has_case { KEEP_EVIDENCE } else { engine.policy(&effect.lane).keep };
-    let expires_at = now.plus(keep);
-    Write::Settle(Settle { lease: lease(effect), verdict, now, expires_at })
+) -> Settle {
+    let expires_at = now.plus(engine.policy(&effect.lane).keep);
+    Settle { lease: lease(effect), verdict, now, expires_at, unheard_since: None }
 }
 
 /// The record of an attempt. An effect that spoke to nobody and ended well is told by its row alone.

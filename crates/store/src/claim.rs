@@ -224,7 +224,8 @@ impl Store {
                 sqlite
                     .upkeep(move |db| {
                         let mut statement = db.prepare_cached(
-                            "update outbox set locked_at = ?3, updated_at = ?3
+                            // A renewal that was held up must not undo one that overtook it.
+                            "update outbox set locked_at = max(locked_at, ?3), updated_at = ?3
                              where id = ?1 and fence = ?2 and status = 'sending'",
                         )?;
                         let mut lost = Vec::new();
@@ -245,7 +246,7 @@ impl Store {
                     .writer()
                     .await?
                     .query(
-                        "update outbox o set locked_at = $3, updated_at = $3
+                        "update outbox o set locked_at = greatest(o.locked_at, $3), updated_at = $3
                            from unnest($1::uuid[], $2::int8[]) as t (id, fence)
                           where o.id = t.id and o.fence = t.fence and o.status = 'sending'
                           returning o.id, o.fence",

@@ -52,7 +52,7 @@ const SETTLE_SQLITE: &str = "update outbox set status = ?3, attempts = attempts 
         last_error_msg = coalesce(?6, last_error_msg),
         next_run_at = coalesce(?7, next_run_at), in_doubt = ?8, locked_by = null, locked_at = null,
         updated_at = ?9, expires_at = ?10
-     where id = ?1 and fence = ?2 and status = 'sending'";
+     where id = ?1 and fence = ?2 and status = 'sending' and locked_at <= coalesce(?11, locked_at)";
 
 const SETTLE_PG: &str = "update outbox o set status = t.status, attempts = o.attempts + t.failed,
         last_error_code = coalesce(t.code, o.last_error_code),
@@ -60,9 +60,11 @@ const SETTLE_PG: &str = "update outbox o set status = t.status, attempts = o.att
         next_run_at = coalesce(t.run_at, o.next_run_at), in_doubt = t.in_doubt,
         locked_by = null, locked_at = null, updated_at = t.now, expires_at = t.expires
       from unnest($1::uuid[], $2::int8[], $3::text[], $4::int[], $5::text[], $6::text[],
-                  $7::timestamptz[], $8::bool[], $9::timestamptz[], $10::timestamptz[])
-        as t (id, fence, status, failed, code, message, run_at, in_doubt, now, expires)
+                  $7::timestamptz[], $8::bool[], $9::timestamptz[], $10::timestamptz[],
+                  $11::timestamptz[])
+        as t (id, fence, status, failed, code, message, run_at, in_doubt, now, expires, unheard)
      where o.id = t.id and o.fence = t.fence and o.status = 'sending'
+       and o.locked_at <= coalesce(t.unheard, o.locked_at)
      returning o.id";
 
 const RELEASE_SQLITE: &str = "update outbox set status = 'pending', locked_by = null,
@@ -175,6 +177,7 @@ pub(crate) fn settle_sqlite(db: &Connection, end: &Settle) -> Result<(), CommitE
         set.in_doubt,
         end.now.as_micros(),
         end.expires_at.as_micros(),
+        end.unheard_since.map(Timestamp::as_micros),
     ])?;
     expect_one(count, end.lease.id)
 }
@@ -193,6 +196,7 @@ pub(crate) fn settle_pg(rows: Vec<(Owner, &Settle)>) -> Step<'_> {
             column(&rows, |r| settle_columns(&r.verdict).in_doubt),
             column(&rows, |r| PgTime(r.now)),
             column(&rows, |r| PgTime(r.expires_at)),
+            column(&rows, |r| r.unheard_since.map(PgTime)),
         ],
         judge: Box::new(move |found| {
             stale(rows.iter().map(|(owner, r)| (*owner, r.lease.id.0)), found)

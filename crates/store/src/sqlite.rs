@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use tashika_domain::{Changes, Write};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{CommitError, StoreError, Written};
@@ -26,6 +27,8 @@ use crate::{attempt, case, ledger, outbox};
 const GROUP_MAX: usize = 2048;
 /// Jobs waiting for the writer. More means that the disk cannot keep up: better to say so.
 const QUEUE_MAX: usize = 16_384;
+/// From this many callers on, they are told by the runtime instead of the writer.
+const TELL_ELSEWHERE: usize = 16;
 const READERS: usize = 2;
 const STATEMENT_CACHE: usize = 128;
 
@@ -110,7 +113,8 @@ impl Sqlite {
     /// Starts the writer and the readers of a migrated database.
     pub fn start(path: &Path, writer: Connection) -> Result<Self, StoreError> {
         let (writer_jobs, queue) = mpsc::channel(QUEUE_MAX);
-        spawn("sqlite-writer", move || run_writer(&writer, queue))?;
+        let runtime = Handle::current();
+        spawn("sqlite-writer", move || run_writer(&writer, queue, &runtime))?;
         let (readings, queue) = mpsc::channel::<Reading>(QUEUE_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..READERS {
@@ -128,9 +132,13 @@ impl Sqlite {
 
     pub async fn commit(&self, changes: Arc<Changes>) -> Result<(), CommitError> {
         let (tell, told) = oneshot::channel();
+        // Kept by the caller until the end: taking it apart is not the writer's work.
+        let kept = Arc::clone(&changes);
         let job = job(tell, move |db| apply_alone(db, &changes));
         self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;
-        told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?
+        let answer = told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?;
+        drop(kept);
+        answer
     }
 
     /// A write of the machinery itself, in the same transaction as everything else that waits.
@@ -159,7 +167,8 @@ impl Sqlite {
                 run_group(
                     &connection.lock().unwrap_or_else(PoisonError::into_inner),
                     &mut vec![job],
-                );
+                )
+                .tell();
                 gate.pass(after).await;
                 Ok(())
             }
@@ -198,10 +207,17 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreEr
         .map_err(StoreError::unavailable)
 }
 
-fn run_writer(db: &Connection, mut queue: mpsc::Receiver<Job>) {
+fn run_writer(db: &Connection, mut queue: mpsc::Receiver<Job>, runtime: &Handle) {
     let mut jobs = Vec::with_capacity(GROUP_MAX);
     while queue.blocking_recv_many(&mut jobs, GROUP_MAX) > 0 {
-        run_group(db, &mut jobs);
+        let group = run_group(db, &mut jobs);
+        if group.endings.len() < TELL_ELSEWHERE {
+            group.tell();
+        } else {
+            // Waking hundreds of callers takes as long as writing for some of them: the writer goes
+            // on writing meanwhile.
+            runtime.spawn(async move { group.tell() });
+        }
     }
     // The last one out leaves a clean file: everything in the database, nothing in the log.
     if let Err(error) = db.pragma_update(None, "wal_checkpoint", "truncate") {
@@ -237,8 +253,23 @@ fn job<T: Send + 'static, E: From<StoreError> + Send + 'static>(
     })
 }
 
-/// Many jobs, one transaction, one flush; then everybody is told.
-fn run_group(db: &Connection, jobs: &mut Vec<Job>) {
+/// A transaction that has ended, and everybody who waits to hear how.
+struct Group {
+    endings: Vec<Ending>,
+    flushed: Result<(), StoreError>,
+}
+
+impl Group {
+    fn tell(self) {
+        let flushed = self.flushed.as_ref().copied();
+        for ending in self.endings {
+            ending(flushed);
+        }
+    }
+}
+
+/// Many jobs, one transaction, one flush.
+fn run_group(db: &Connection, jobs: &mut Vec<Job>) -> Group {
     let began = db.execute_batch("begin immediate");
     // A full disk makes SQLite undo the whole transaction in the middle of the group. Whatever ran
     // after that would be a transaction of its own, committed and yet reported as failed.
@@ -258,10 +289,7 @@ fn run_group(db: &Connection, jobs: &mut Vec<Job>) {
             tracing::error!(%error, "a failed transaction could not be rolled back");
         }
     }
-    let flushed = flushed.as_ref().copied();
-    for ending in endings {
-        ending(flushed);
-    }
+    Group { endings, flushed }
 }
 
 /// Runs work so that its failure undoes only itself.

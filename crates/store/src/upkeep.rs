@@ -8,6 +8,15 @@ use crate::error::StoreError;
 use crate::row::{Param, PgTime, Reader};
 use crate::{Backend, Store};
 
+macro_rules! prunable {
+    () => {
+        "status in ('succeeded', 'aborted') and not exists (
+            select 1 from cases
+             where cases.subject_type = outbox.kind and cases.subject_id = outbox.idempotency_key
+               and cases.status = 'open')"
+    };
+}
+
 /// A process that claims effects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerRow {
@@ -138,6 +147,8 @@ impl Store {
     }
 
     /// Removes effects by id, if they are still settled and over.
+    ///
+    /// What an open case is about stays: it is the evidence, and the decision needs it.
     pub(crate) async fn remove_settled(
         &self,
         ids: Vec<Uuid>,
@@ -150,10 +161,10 @@ impl Store {
             Backend::Sqlite(sqlite) => {
                 sqlite
                     .upkeep(move |db| {
-                        let mut effect = db.prepare_cached(
-                            "delete from outbox where id = ?1 and expires_at <= ?2
-                                and status in ('succeeded', 'aborted')",
-                        )?;
+                        let mut effect = db.prepare_cached(concat!(
+                            "delete from outbox where id = ?1 and expires_at <= ?2 and ",
+                            prunable!()
+                        ))?;
                         let mut removed = 0;
                         for id in ids {
                             removed += effect.execute(params![id.as_bytes(), now.as_micros()])?;
@@ -167,8 +178,10 @@ impl Store {
                     .writer()
                     .await?
                     .execute(
-                        "delete from outbox where id = any($1) and expires_at <= $2
-                            and status in ('succeeded', 'aborted')",
+                        concat!(
+                            "delete from outbox where id = any($1) and expires_at <= $2 and ",
+                            prunable!()
+                        ),
                         &[&ids, &PgTime(now)],
                     )
                     .await?;

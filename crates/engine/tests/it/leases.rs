@@ -130,7 +130,13 @@ async fn what_lost_its_lease_in_the_queue_is_not_sent(db: TestDb) {
         .await;
     let now = Clock::System.now();
     let lease = Lease { id: queued.id, fence: queued.fence + 1 };
-    let settle = Settle { lease, verdict: Verdict::Succeeded, now, expires_at: now.plus(HOUR) };
+    let settle = Settle {
+        lease,
+        verdict: Verdict::Succeeded,
+        now,
+        expires_at: now.plus(HOUR),
+        unheard_since: None,
+    };
     rig.store.commit(Changes::from(Write::Settle(settle))).await.unwrap();
     heartbeats(&rig.store, "host:1:a").await;
 

@@ -273,7 +273,7 @@ pub fn lease(effect: &Effect) -> Lease {
 }
 
 pub fn settle(lease: Lease, verdict: Verdict, now: Timestamp) -> Write {
-    Write::Settle(Settle { lease, verdict, now, expires_at: at(FOREVER) })
+    Write::Settle(Settle { lease, verdict, now, expires_at: at(FOREVER), unheard_since: None })
 }
 
 pub fn succeed(lease: Lease, now: Timestamp) -> Write {

@@ -117,5 +117,6 @@ fn settle(effect: &Effect, maker: &Maker) -> Changes {
         verdict: Verdict::Succeeded,
         now,
         expires_at: now.plus(Duration::from_secs(48 * 3600)),
+        unheard_since: None,
     }))
 }

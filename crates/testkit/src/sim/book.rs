@@ -63,12 +63,20 @@ pub(crate) enum Heard {
     Wrong(String),
 }
 
+/// What was known about a key when somebody asked. The answer may be as old as that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    acts: u32,
+    /// Somebody had been told the final answer.
+    told: bool,
+}
+
 /// An attempt whose answer is outstanding.
 #[derive(Clone, Debug)]
 struct Flight {
     key: String,
     body: usize,
-    acts: u32,
+    asked: Asked,
 }
 
 /// An attempt that has to be made again.
@@ -139,13 +147,15 @@ impl Book {
         let asked = entry.bodies.get_mut(body)?;
         asked.acknowledged |= early;
         let value = asked.value.clone();
-        self.flights.insert(number, Flight { key: key.to_owned(), body, acts: entry.acts });
+        let asked = entry.asked();
+        self.flights.insert(number, Flight { key: key.to_owned(), body, asked });
         Some((number, value))
     }
 
     /// The answer to an attempt has reached its client.
     pub fn end(&mut self, number: u64, heard: Heard, now: Timestamp) -> Result<(), Violation> {
-        let Some(Flight { key, body, acts }) = self.flights.remove(&number) else { return Ok(()) };
+        let Some(flight) = self.flights.remove(&number) else { return Ok(()) };
+        let Flight { key, body, asked: since } = flight;
         let Some(entry) = self.entries.get_mut(&key) else { return Ok(()) };
         let broken = |rule, detail: &str| {
             Err(Violation { rule, key: key.clone(), detail: detail.to_owned() })
@@ -166,7 +176,7 @@ impl Book {
             }
             Heard::Replayed(answer) => {
                 asked.acknowledged = true;
-                entry.tell(&key, acts, answer)
+                entry.tell(&key, since, answer)
             }
             Heard::Conflict if alone || asked.acknowledged => {
                 broken("one order per key", "a conflict, but there is no other order")
@@ -189,11 +199,16 @@ impl Book {
         }
     }
 
-    /// A client asked about a key, when a person had intervened `acts` times, and got `answer`.
-    pub fn found(&mut self, key: &str, acts: u32, answer: Option<String>) -> Result<(), Violation> {
+    /// A client asked about a promised key and got `answer`.
+    pub fn found(
+        &mut self,
+        key: &str,
+        since: Asked,
+        answer: Option<String>,
+    ) -> Result<(), Violation> {
         let Some(entry) = self.entries.get_mut(key) else { return Ok(()) };
         match answer {
-            Some(answer) => entry.tell(key, acts, answer),
+            Some(answer) => entry.tell(key, since, answer),
             None => Err(Violation {
                 rule: "nothing is lost",
                 key: key.to_owned(),
@@ -241,24 +256,30 @@ impl Book {
 }
 
 impl Entry {
+    pub fn asked(&self) -> Asked {
+        Asked { acts: self.acts, told: self.told().is_some() }
+    }
+
     /// A client is told where an order stands.
-    fn tell(&mut self, key: &str, acts: u32, answer: String) -> Result<(), Violation> {
-        if acts != self.acts {
+    fn tell(&mut self, key: &str, since: Asked, answer: String) -> Result<(), Violation> {
+        if since.acts != self.acts {
             // A person intervened while the question was under way.
             return Ok(());
         }
         let open = is_open(&answer);
-        match &self.told {
-            Some((then, told)) if *then == acts && *told != answer => Err(Violation {
+        match self.told() {
+            // The answer was on its way while another client got the final one.
+            Some(_) if open && !since.told => Ok(()),
+            Some(told) if told != answer => Err(Violation {
                 rule: "the same answer for ever",
                 key: key.to_owned(),
                 detail: format!("was {told}, is {answer}"),
             }),
-            _ if open => Ok(()),
-            _ => {
-                self.told = Some((acts, answer));
+            None if !open => {
+                self.told = Some((self.acts, answer));
                 Ok(())
             }
+            _ => Ok(()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tashika_engine::commands::order::{OrderError, PlaceOrder, Placed};
 
-use super::book::{Heard, Todo};
+use super::book::{Book, Entry, Heard, Todo};
 use super::dice::{Odds, Stream};
 use super::life::Process;
 use super::tally::Tally;
@@ -152,10 +152,10 @@ fn ask(process: &Arc<Process>, dice: &mut Stream, key: &str) {
     tokio::spawn(async move {
         tokio::time::sleep(delay).await;
         process.fate.alive().await;
-        let promised = |book: &super::book::Book| {
-            book.entry(&key).filter(|entry| entry.promised().is_some()).map(|entry| entry.acts)
+        let promised = |book: &Book| {
+            book.entry(&key).filter(|entry| entry.promised().is_some()).map(Entry::asked)
         };
-        let Some(acts) = promised(&process.scene.book()) else { return };
+        let Some(since) = promised(&process.scene.book()) else { return };
         let view = process.orders.find(&key).await;
         process.fate.alive().await;
         let (scene, now) = (&process.scene, process.clock.now());
@@ -165,7 +165,7 @@ fn ask(process: &Arc<Process>, dice: &mut Stream, key: &str) {
                 let word = view.as_ref().map_or("unknown", |view| view.status.as_str());
                 scene.log.note(now, &format!("client asks for {key}: {word}"));
                 let answer = view.map(|view| view.body);
-                let found = scene.book().found(&key, acts, answer);
+                let found = scene.book().found(&key, since, answer);
                 if let Err(violation) = found {
                     scene.log.violate(now, violation);
                 }

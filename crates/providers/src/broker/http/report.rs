@@ -72,7 +72,14 @@ fn execution(report: Report) -> Option<Execution> {
     if !fills.iter().all(sensible) || !report.cost.is_finite() {
         return None;
     }
-    Some(Execution { order_ref, fills, cost: report.cost, warnings: report.warnings })
+    // A NUL cannot be kept by every database, and an execution that cannot be written down is lost.
+    let clean = |text: String| text.replace('\0', "");
+    Some(Execution {
+        order_ref: clean(order_ref),
+        fills,
+        cost: report.cost,
+        warnings: report.warnings.into_iter().map(clean).collect(),
+    })
 }
 
 pub(super) fn is_already_processed(body: &[u8]) -> bool {
@@ -142,7 +149,7 @@ mod tests {
             "order_ref": "B-1",
             "fills": [{"px": 150, "qty": 0.1, "ts": "2026-11-15T09:30:00Z"}],
             "cost": 0.5,
-            "warnings": ["thin"],
+            "warnings": ["th\u{0}in"],
             "something": "else",
         })
     }
