@@ -345,13 +345,8 @@ async fn a_settlement_that_fails_on_the_ledger_leaves_the_row_untouched(db: Test
     let (row, entry) = (rig.row(KEY).await, rig.entry(KEY).await);
 
     // The row's write stands first here; the ledger's is performed first, and fails.
-    let settle = Settle {
-        lease,
-        verdict: Verdict::Succeeded,
-        now,
-        expires_at: now,
-        unheard_since: None,
-    };
+    let settle =
+        Settle { lease, verdict: Verdict::Succeeded, now, expires_at: now, unheard_since: None };
     let settlement = LedgerSettlement {
         key: LedgerKey::new(KIND, KEY),
         request_digest: "sha256:other".into(),

@@ -124,7 +124,8 @@ impl Process {
                 log.count(Tally::CaseOpened);
             }
         }
-        let mut entries = self.store.ledger_entries(KIND, self.scene.book().keys()).await?;
+        let keys = self.scene.book().keys();
+        let mut entries = self.store.ledger_entries(KIND, keys).await?;
         entries.sort_by(|a, b| a.key.cmp(&b.key));
         for entry in entries {
             log.mark(now, &format!("{entry:?}"));

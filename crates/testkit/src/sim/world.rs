@@ -271,16 +271,13 @@ impl World {
             log.count(Tally::Duplicated);
         }
         let known = if honours_keys { recognise(truth) } else { None };
-        let verdict = match known {
-            Some(verdict) => {
-                log.count(Tally::RepeatRecognised);
-                log.note(at, &format!("broker recognises a repeat of {id}"));
-                verdict
-            }
-            None => {
-                let decision = plan.copy.filter(|_| copy).map_or(plan.decision, |(_, again)| again);
-                self.decide(request, decision, copy, at, log)
-            }
+        let verdict = if let Some(verdict) = known {
+            log.count(Tally::RepeatRecognised);
+            log.note(at, &format!("broker recognises a repeat of {id}"));
+            verdict
+        } else {
+            let decision = plan.copy.filter(|_| copy).map_or(plan.decision, |(_, again)| again);
+            self.decide(request, decision, copy, at, log)
         };
         if !copy && let Some(asked) = self.requests.get_mut(&request) {
             asked.verdict = Some(verdict);
