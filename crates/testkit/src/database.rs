@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tashika_domain::{EffectId, Timestamp};
 use tashika_store::{Dialect, Store};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
@@ -89,6 +90,21 @@ impl TestDb {
     /// When it does not open.
     pub async fn open(&self) -> Store {
         Store::open(&self.url(), 4).await.expect("the store opens")
+    }
+
+    /// Makes the store believe that a worker was last heard of at `at`. A renewal cannot do that: it
+    /// never turns a lease back.
+    pub async fn last_heard(&self, id: EffectId, at: Timestamp) {
+        self.sql(&match self.dialect() {
+            Dialect::Sqlite => {
+                let (id, at) = (id.0.simple(), at.as_micros());
+                format!("update outbox set locked_at = {at} where id = x'{id}'")
+            }
+            Dialect::Postgres => {
+                format!("update outbox set locked_at = '{at}' where id = '{id}'")
+            }
+        })
+        .await;
     }
 
     /// Runs a statement past the store, as an operator or an application would.

@@ -155,8 +155,7 @@ async fn a_lapsed_lease_of_a_settled_order_ends_well(db: TestDb) {
     let held = claim(&rig.store, "host:9:dead", Clock::System.now()).await;
     rig.db.sql("update idempo_ledger set status = 'succeeded'").await;
     let entry = rig.entry(KEY).await;
-    let lease = Lease { id: held[0].id, fence: held[0].fence };
-    rig.store.renew(vec![lease], Clock::System.now().minus(HOUR)).await.unwrap();
+    rig.db.last_heard(held[0].id, Clock::System.now().minus(HOUR)).await;
 
     let running = rig.start(patience(1));
     rig.succeeded(KEY).await;
@@ -173,8 +172,7 @@ async fn a_sweep_takes_what_has_lapsed_and_nothing_else(db: TestDb) {
     rig.place("lapsed-1").await;
     let now = Clock::System.now();
     let held = claim(&rig.store, "host:1:a", now).await;
-    let long_ago = now.minus(lease);
-    rig.store.renew(vec![Lease { id: held[0].id, fence: held[0].fence }], long_ago).await.unwrap();
+    rig.db.last_heard(held[0].id, now.minus(lease)).await;
 
     let rescuer = Rescuer::new(Arc::new(rig.engine("host:2:b", policy())));
     let sweep = async || rescuer.sweep_lane(&Lane::ORDERS, &policy(), now).await.unwrap();
@@ -213,8 +211,7 @@ async fn a_process_does_not_take_away_what_it_holds_itself(db: TestDb) {
     rig.broker.until_sends(1).await;
     let held = rig.row(KEY).await;
     let hour_ago = Clock::System.now().minus(HOUR);
-    let lease = Lease { id: held.id, fence: held.fence };
-    assert_eq!(rig.store.renew(vec![lease], hour_ago).await.unwrap(), []);
+    rig.db.last_heard(held.id, hour_ago).await;
 
     // A dead worker is the reason to look; its row goes when the look is over.
     rig.store.worker_alive("host:9:dead", hour_ago, policy().lease).await.unwrap();

@@ -1,7 +1,6 @@
 //! Handlers that break: whatever they do, the effect ends and the worker lives on.
 
 use serde_json::{Value, json};
-use tashika_domain::changes::Lease;
 use tashika_domain::effect::{Effect, HANDLER_PANICKED, SETTLEMENT_REFUSED};
 use tashika_domain::ledger::LedgerStatus;
 use tashika_domain::outcome::{Outcome, Reason};
@@ -137,8 +136,9 @@ async fn a_rescuer_outlives_a_handler_that_panics(db: TestDb) {
     let ids = [poison.id, healthy.id];
     enqueue(&store, [poison, healthy]).await;
     let held = claim(&store, "host:9:dead", Clock::System.now()).await;
-    let leases = held.iter().map(|held| Lease { id: held.id, fence: held.fence }).collect();
-    store.renew(leases, Clock::System.now().minus(HOUR)).await.unwrap();
+    for held in held {
+        db.last_heard(held.id, Clock::System.now().minus(HOUR)).await;
+    }
 
     let running = engine(&store, Clock::System, "host:1:a")
         .lane(Lane::ORDERS, patience(2))

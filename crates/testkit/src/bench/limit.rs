@@ -3,18 +3,40 @@
 
 use std::time::Duration;
 
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::World;
 use super::limit_postgres::PgQueue;
 use super::limit_sqlite::SqliteQueue;
+use super::{Maker, World, enqueue, key};
 use crate::postgres::Database;
 
 /// Rows per statement and per transaction.
 pub(crate) const BATCH: u16 = 1000;
 
-/// One row of the hand-written queue.
-pub(crate) type Row = (Uuid, String);
+/// One row of the hand-written queue, id and key, and whom to tell that it is durable.
+pub(crate) type Waiting = ((Uuid, String), oneshot::Sender<()>);
+
+/// Callers that each hand over a row and wait for it, again and again. Rows per second.
+pub(crate) async fn wait_each(
+    send: mpsc::Sender<Waiting>,
+    callers: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    enqueue::callers(callers, span, move || {
+        let (send, maker) = (send.clone(), Maker::new());
+        async move {
+            loop {
+                let id = maker.ids.effect();
+                let (tell, told) = oneshot::channel();
+                send.send(((id.0, key(id)), tell)).await?;
+                told.await?;
+                enqueue::count_one();
+            }
+        }
+    })
+    .await
+}
 
 /// A queue table and the statements on it, on either database.
 pub(crate) enum Queue {

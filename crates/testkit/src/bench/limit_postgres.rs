@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-use super::limit::{BATCH, Row};
+use super::limit::{BATCH, Waiting, wait_each};
 use super::{KIND, LANE, Maker, PAYLOAD, key, per_second};
 
 pub(crate) struct PgQueue {
@@ -73,26 +73,14 @@ impl PgQueue {
     }
 
     pub async fn group_commit(&self, callers: usize, span: Duration) -> anyhow::Result<f64> {
-        let (send, receive) = mpsc::channel::<(Row, oneshot::Sender<()>)>(16_384);
+        let (send, receive) = mpsc::channel::<Waiting>(16_384);
         let receive = Arc::new(Mutex::new(receive));
         let mut flushers = Vec::new();
         for _ in 0..2 {
             let (client, receive) = (connect(&self.url).await?, Arc::clone(&receive));
             flushers.push(tokio::spawn(flush(client, receive)));
         }
-        let rate = super::enqueue::callers(callers, span, move || {
-            let (send, maker) = (send.clone(), Maker::new());
-            async move {
-                loop {
-                    let id = maker.ids.effect();
-                    let (tell, told) = oneshot::channel();
-                    send.send(((id.0, key(id)), tell)).await?;
-                    told.await?;
-                    super::enqueue::count_one();
-                }
-            }
-        })
-        .await;
+        let rate = wait_each(send, callers, span).await;
         for flusher in flushers {
             flusher.await??;
         }
@@ -149,9 +137,7 @@ async fn insert(client: &Client, maker: &Maker, count: usize) -> anyhow::Result<
     Ok(())
 }
 
-type Waiting = Arc<Mutex<mpsc::Receiver<(Row, oneshot::Sender<()>)>>>;
-
-async fn flush(client: Client, waiting: Waiting) -> anyhow::Result<()> {
+async fn flush(client: Client, waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>) -> anyhow::Result<()> {
     let (statement, maker) = (client.prepare(INSERT).await?, Maker::new());
     let mut batch = Vec::with_capacity(512);
     loop {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::limit::{BATCH, Row};
+use super::limit::{BATCH, Waiting, wait_each};
 use super::{KIND, LANE, Maker, PAYLOAD, key, per_second};
 
 pub(crate) struct SqliteQueue {
@@ -51,7 +51,7 @@ impl SqliteQueue {
     }
 
     pub async fn group_commit(&self, callers: usize, span: Duration) -> anyhow::Result<f64> {
-        let (send, mut receive) = mpsc::channel::<(Row, oneshot::Sender<()>)>(16_384);
+        let (send, mut receive) = mpsc::channel::<Waiting>(16_384);
         let db = self.connect()?;
         let writer = std::thread::spawn(move || -> anyhow::Result<()> {
             let mut waiting = Vec::with_capacity(512);
@@ -71,19 +71,7 @@ impl SqliteQueue {
             }
             Ok(())
         });
-        let rate = super::enqueue::callers(callers, span, move || {
-            let (send, maker) = (send.clone(), Maker::new());
-            async move {
-                loop {
-                    let id = maker.ids.effect();
-                    let (tell, told) = oneshot::channel();
-                    send.send(((id.0, key(id)), tell)).await?;
-                    told.await?;
-                    super::enqueue::count_one();
-                }
-            }
-        })
-        .await;
+        let rate = wait_each(send, callers, span).await;
         writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
         rate
     }
