@@ -412,6 +412,28 @@ mod tests {
     }
 
     #[test]
+    fn a_reopened_entry_is_open_whatever_its_first_life_left_behind() {
+        let entry = |status, result_digest: Option<&str>| LedgerEntry {
+            key: LedgerKey::new(KIND, "key-0001"),
+            request_digest: "sha256:d".into(),
+            result_digest: result_digest.map(Into::into),
+            status,
+            http_status: 504,
+            response: "stored".into(),
+            first_seen_at: NOW,
+            last_seen_at: NOW,
+            expires_at: NOW,
+        };
+        let stored = (504, "stored".to_owned());
+        assert_eq!(standing(&entry(LedgerStatus::Accepted, None)), stored);
+        assert_eq!(standing(&entry(LedgerStatus::Failed, Some("sha256:r"))), stored);
+        let (http_status, body) = standing(&entry(LedgerStatus::Accepted, Some("sha256:r")));
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((http_status, &body["status"]), (200, &json!("accepted")));
+        assert_eq!(body["idempotency_key"], "key-0001");
+    }
+
+    #[test]
     fn only_doubt_without_keys_asks_first() {
         assert_eq!(next_step(false, false), Step::Send);
         assert_eq!(next_step(false, true), Step::Send);

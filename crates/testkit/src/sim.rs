@@ -9,7 +9,8 @@
 //!   the processes.
 //! - `clients`, `book`, `person`: who asks, what they remember, who decides.
 //! - `life`, `fate`: a process from start to end; when it dies, its database files are copied as they
-//!   lie and the next life recovers from the copy.
+//!   lie and the next life recovers from the copy. In some runs a second process sends as well; each
+//!   may lose its way to the database for longer than a lease.
 //! - `invariants`, `check`: what must be true, checked at every step and at the end, when the faults
 //!   are switched off and everything must come to rest.
 //! - `planted`: deliberate mistakes that the invariants must find.

@@ -1,9 +1,10 @@
 //! Holding an effect: renew, settle, release, lapse, requeue. Who lost it can write nothing.
 
-use tashika_domain::changes::Lease;
+use tashika_domain::changes::{Lease, Settle};
 use tashika_domain::effect::{NewEffect, Verdict};
 use tashika_domain::outcome::Reason;
-use tashika_domain::{Lane, Status};
+use tashika_domain::{Lane, Status, Write};
+use tashika_store::Lapsed;
 
 use crate::support::*;
 
@@ -19,8 +20,10 @@ on_both!(
     requeue_keeps_the_doubt_unless_told,
     renew_moves_the_lease_and_names_the_lost,
     renew_tells_two_leases_of_one_effect_apart,
+    a_late_renewal_does_not_undo_a_newer_one,
     exactly_those_before_the_cutoff_have_lapsed,
     who_was_taken_over_can_write_nothing,
+    who_came_back_in_time_is_not_taken_over,
 );
 
 async fn success_settles(db: Db) {
@@ -178,6 +181,16 @@ async fn renew_tells_two_leases_of_one_effect_apart(db: Db) {
     assert_eq!(row(&store, id(1)).await.locked_at, Some(at(60)));
 }
 
+/// One was held up on its way to the database, and arrives after one that was sent later.
+async fn a_late_renewal_does_not_undo_a_newer_one(db: Db) {
+    let store = db.open().await;
+    let held = held(&store, 1).await;
+    for now in [at(60), at(30)] {
+        assert_eq!(store.renew(vec![held], now).await.unwrap(), []);
+    }
+    assert_eq!(row(&store, id(1)).await.locked_at, Some(at(60)));
+}
+
 async fn exactly_those_before_the_cutoff_have_lapsed(db: Db) {
     let store = db.open().await;
     for number in 1..=4 {
@@ -215,4 +228,27 @@ async fn who_was_taken_over_can_write_nothing(db: Db) {
     done(&rescuer, [succeed(new, at(204))]).await;
     assert_eq!(commit(&sleeper, [abort(old, true, at(205))]).await, Said::Stale(id(1)));
     assert_eq!(row(&sleeper, id(1)).await.status, Status::Succeeded);
+}
+
+/// A worker was found lapsed and gives a sign of life before it is taken over: it may be sending.
+async fn who_came_back_in_time_is_not_taken_over(db: Db) {
+    let (sleeper, rescuer) = (db.open().await, db.open().await);
+    let held = held(&sleeper, 1).await;
+    let take_back = |lapsed: &Lapsed| {
+        let reason = Reason::new("LEASE_EXPIRED", "no sign of life");
+        Write::Settle(Settle {
+            lease: lease(&lapsed.effect),
+            verdict: Verdict::Retry { run_at: at(200), reason, in_doubt: true },
+            now: at(200),
+            expires_at: at(FOREVER),
+            unheard_since: Some(lapsed.locked_at),
+        })
+    };
+    let lapsed = rescuer.lapsed(&Lane::ORDERS, at(100), 9).await.unwrap().remove(0);
+    assert_eq!(sleeper.renew(vec![held], at(150)).await.unwrap(), []);
+    assert_eq!(commit(&rescuer, [take_back(&lapsed)]).await, Said::Stale(id(1)));
+    assert_eq!(row(&sleeper, id(1)).await.status, Status::Sending);
+    let lapsed = rescuer.lapsed(&Lane::ORDERS, at(300), 9).await.unwrap().remove(0);
+    done(&rescuer, [take_back(&lapsed)]).await;
+    assert_eq!(row(&sleeper, id(1)).await.status, Status::Failed);
 }

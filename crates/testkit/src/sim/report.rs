@@ -45,7 +45,7 @@ impl Report {
             steps: scene.steps_taken(),
             lives,
             simulated: scene.now().since(EPOCH),
-            world: format!("the broker {keys}{lag}"),
+            world: format!("{} nodes, the broker {keys}{lag}", swarm.process.nodes),
             tallies: closed.tallies,
             violations: closed.violations,
         }

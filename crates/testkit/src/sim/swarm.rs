@@ -149,11 +149,11 @@ impl Network {
 impl Process {
     fn draw(dice: &mut Stream, lease_ms: u64) -> Self {
         Self {
-            crash_at_commit: dice.odds(Odds::percent(3)),
+            crash_at_commit: dice.odds(Odds::percent(2)),
             crash_at_upkeep: dice.odds(Odds::millionth(400)),
             crash_at_broker: dice.odds(Odds::percent(3)),
             nodes: *dice.pick(&[1, 2]),
-            stall: dice.odds(Odds::percent(2)),
+            stall: dice.odds(Odds::percent(6)),
             // What was held when a long one began may have lapsed when it ends.
             stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 5 / 4)],
             stop: dice.odds(Odds::percent(3)),
