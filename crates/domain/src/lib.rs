@@ -15,6 +15,7 @@ pub mod lane;
 pub mod ledger;
 pub mod order;
 pub mod outcome;
+pub mod payment;
 pub mod time;
 
 pub use changes::{Changes, Write};

@@ -20,13 +20,13 @@ pub mod http;
 pub mod paper;
 
 use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
 
 use tashika_domain::order::{self, Execution, OrderRequest};
-use tashika_domain::outcome::{Exchange, Reason};
+use tashika_domain::outcome::Reason;
 use tashika_domain::{Outcome, Timestamp};
 use tracing::{Instrument as _, Span, field::Empty, info_span};
+
+pub use crate::reply::{BoxFuture, Reply};
 
 /// Reason code of an order that the broker has already executed: of a repeat whose execution could
 /// not be fetched, and of a cancellation that came too late.
@@ -36,17 +36,6 @@ pub const ALREADY_PROCESSED: &str = "BROKER_ALREADY_PROCESSED";
 ///
 /// Heartbeats are not counted: they come by the clock and would hide how the orders fare.
 pub const REQUESTS_TOTAL: &str = "broker_requests_total";
-
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// How an operation ended, with the evidence.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply<T> {
-    pub outcome: Outcome<T>,
-    pub exchange: Exchange,
-    /// From the first byte to the last, zero where nothing left the process.
-    pub rtt: Duration,
-}
 
 /// What a broker says about an order when it is asked.
 #[derive(Clone, Debug, PartialEq)]

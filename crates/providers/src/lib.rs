@@ -8,5 +8,7 @@
 //! lost answer leads to; that is `domain`.
 
 pub mod broker;
+pub mod gateway;
 pub mod http;
+pub mod reply;
 pub mod signature;

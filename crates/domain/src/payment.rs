@@ -1,0 +1,3 @@
+//! Payments.
+
+pub mod remote;
