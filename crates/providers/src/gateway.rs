@@ -17,16 +17,33 @@
 //! - Under one key the gateway acts once, for [`KEY_LIFETIME`]. Whoever calls does not use a key for
 //!   longer than that.
 
+pub mod http;
+pub mod sandbox;
+pub mod stripe;
+mod wire;
+
+use std::future::Future;
 use std::time::Duration;
 
-use tashika_domain::Timestamp;
-use tashika_domain::payment::remote::{Remote, RemoteRefund};
+use tashika_domain::payment::remote::{Remote, RemoteRefund, code};
+use tashika_domain::{Outcome, Timestamp};
+use tracing::{Instrument as _, Span, field::Empty, info_span};
 use uuid::Uuid;
+
+pub use wire::AddressError;
 
 use crate::reply::{BoxFuture, Reply};
 
 /// Gateways remember keys for 24 h at least; an hour is left for clocks and queues.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(23 * 3600);
+
+/// Counter of requests to gateways, by `gateway`, `operation` and `status`: ok, declined, refused,
+/// busy, timeout, unknown.
+pub const REQUESTS_TOTAL: &str = "payment_gateway_request_total";
+/// Histogram of how long they took, by `gateway` and `operation`.
+pub const DURATION_SECONDS: &str = "payment_gateway_duration_seconds";
+/// Counter of requests that nobody answered in time, by `gateway` and `operation`.
+pub const TIMEOUTS_TOTAL: &str = "payment_gateway_timeout_total";
 
 /// The payment that an operation is about.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +125,8 @@ pub trait Gateway: Send + Sync {
     fn status<'a>(&'a self, charge: Charge<'a>) -> BoxFuture<'a, Reply<Remote>>;
 
     /// Makes sure that an authorization in flight cannot happen any more, and says where the payment
-    /// stands then: `Voided` if it worked, `Authorized` or `Captured` if it came too late.
+    /// stands then: `Voided` if it worked, `Authorized` or `Captured` if it came too late. A gateway
+    /// whose fence is a cancellation releases an authorization that came before it: `Voided` too.
     fn fence<'a>(&'a self, charge: Charge<'a>) -> BoxFuture<'a, Reply<Remote>>;
 
     /// The gateway's own list of payments made in `[from, until)`.
@@ -118,4 +136,132 @@ pub trait Gateway: Send + Sync {
         until: Timestamp,
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>>;
+}
+
+/// What is asked of a gateway: names the span and is a label of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Prepare,
+    Authorize,
+    Capture,
+    Void,
+    Refund,
+    Status,
+    Fence,
+    List,
+}
+
+/// Spans have names that are known when the program is compiled, so each operation needs its own.
+macro_rules! spans {
+    ($operation:expr, $gateway:expr, $($variant:ident => $name:literal),+ $(,)?) => {
+        match $operation {
+            $(Operation::$variant => {
+                info_span!($name, gateway = $gateway, rtt_ms = Empty, outcome = Empty)
+            })+
+        }
+    };
+}
+
+impl Operation {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Authorize => "authorize",
+            Self::Capture => "capture",
+            Self::Void => "void",
+            Self::Refund => "refund",
+            Self::Status => "status",
+            Self::Fence => "fence",
+            Self::List => "list",
+        }
+    }
+
+    fn span(self, gateway: &str) -> Span {
+        spans!(self, gateway,
+            Prepare => "gateway.prepare",
+            Authorize => "gateway.authorize",
+            Capture => "gateway.capture",
+            Void => "gateway.void",
+            Refund => "gateway.refund",
+            Status => "gateway.status",
+            Fence => "gateway.fence",
+            List => "gateway.list",
+        )
+    }
+}
+
+/// Runs an operation in its span and counts it: the one place where both happen.
+///
+/// The span is opened when the future is first polled, so it becomes a child of whatever the caller
+/// is doing then. Every adapter goes through here, those of tests too. What was answered without
+/// asking the gateway at all has a span and is not counted: it is no request.
+pub async fn observed<T>(
+    gateway: &str,
+    operation: Operation,
+    work: impl Future<Output = Reply<T>>,
+) -> Reply<T> {
+    let span = operation.span(gateway);
+    let reply = work.instrument(span.clone()).await;
+    let status = label(&reply.outcome);
+    span.record("rtt_ms", u64::try_from(reply.rtt.as_millis()).unwrap_or(u64::MAX));
+    span.record("outcome", status);
+    if !reply.exchange.sent && !matches!(reply.outcome, Outcome::Busy { .. }) {
+        return reply;
+    }
+    let gateway = gateway.to_owned();
+    let operation = operation.as_str();
+    metrics::counter!(
+        REQUESTS_TOTAL,
+        "gateway" => gateway.clone(), "operation" => operation, "status" => status
+    )
+    .increment(1);
+    metrics::histogram!(
+        DURATION_SECONDS,
+        "gateway" => gateway.clone(), "operation" => operation
+    )
+    .record(reply.rtt);
+    if status == TIMEOUT {
+        metrics::counter!(TIMEOUTS_TOTAL, "gateway" => gateway, "operation" => operation)
+            .increment(1);
+    }
+    reply
+}
+
+const TIMEOUT: &str = "timeout";
+
+/// The metric's word for an outcome.
+fn label<T>(outcome: &Outcome<T>) -> &'static str {
+    match outcome {
+        Outcome::Done(_) => "ok",
+        Outcome::Refused(reason) if code::is_decline(&reason.code) => "declined",
+        Outcome::Refused(_) => "refused",
+        Outcome::Busy { .. } => "busy",
+        Outcome::Lost(reason) if reason.code == code::TIMEOUT => TIMEOUT,
+        Outcome::Lost(_) => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tashika_domain::outcome::Reason;
+
+    #[test]
+    fn every_outcome_has_its_label() {
+        let reason = |code: &str| Reason::new(code, "");
+        let busy = Outcome::Busy { reason: reason(code::TIMEOUT), retry_in: None };
+        for (outcome, expected) in [
+            (Outcome::Done(()), "ok"),
+            (Outcome::Refused(reason(code::CARD_DECLINED)), "declined"),
+            (Outcome::Refused(reason(code::INSUFFICIENT_FUNDS)), "declined"),
+            (Outcome::Refused(reason(code::EXPIRED_CARD)), "declined"),
+            (Outcome::Refused(reason(code::UNAUTHORIZED)), "refused"),
+            (busy, "busy"),
+            (Outcome::Lost(reason(code::TIMEOUT)), "timeout"),
+            (Outcome::Lost(reason(code::UNKNOWN)), "unknown"),
+        ] {
+            assert_eq!(label(&outcome), expected, "{outcome:?}");
+        }
+    }
 }

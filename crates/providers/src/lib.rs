@@ -12,3 +12,4 @@ pub mod gateway;
 pub mod http;
 pub mod reply;
 pub mod signature;
+pub mod sink;

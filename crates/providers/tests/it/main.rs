@@ -7,6 +7,18 @@ mod broker;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod gateway;
+#[cfg(test)]
+mod gateway_http;
+#[cfg(test)]
+mod gateway_sandbox;
+#[cfg(test)]
+mod gateway_stripe;
+#[cfg(test)]
+mod gateway_stripe_states;
+#[cfg(test)]
+mod localstripe;
+#[cfg(test)]
 mod observed;
 #[cfg(test)]
 mod reuse;
