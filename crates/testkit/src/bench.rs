@@ -227,6 +227,7 @@ impl Maker {
             created_at: now,
             expires_at: now.plus(Duration::from_secs(48 * 3600)),
             traceparent: None,
+            held_by: None,
         }
     }
 }

@@ -14,11 +14,12 @@ use tashika_domain::order::{Execution, OrderRequest, broker_code};
 use tashika_domain::outcome::Reason;
 use tashika_providers::broker::Whereabouts;
 use tashika_providers::signature::{self, Signed};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Answer, Said, ScriptedBroker};
+use crate::wire::{Heard, decoded, read, reply};
 
 /// Where the protocol starts: below a path, as real brokers have it.
 const BASE: &str = "/v1";
@@ -47,21 +48,6 @@ struct Shared {
     repeats: Repeats,
     nonces: Mutex<BTreeSet<String>>,
     turned_away: Mutex<Vec<&'static str>>,
-}
-
-/// One request as it arrived.
-struct Heard {
-    method: String,
-    path: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Heard {
-    fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.as_str())
-    }
 }
 
 impl BrokerServer {
@@ -233,66 +219,10 @@ fn refusal(reason: &Reason) -> Vec<u8> {
     reply(status, "", &json!({"code": reason.code, "message": reason.message}))
 }
 
-/// A complete reply; `extra` are header lines, each with its line end.
-fn reply(status: u16, extra: &str, body: &Value) -> Vec<u8> {
-    let body = if status == 204 { String::new() } else { body.to_string() };
-    let length = body.len();
-    format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{extra}\r\n{body}").into_bytes()
-}
-
-/// Reads one request with its body; `None` when the client hangs up first, or speaks no HTTP.
-async fn read(stream: &mut TcpStream) -> Option<Heard> {
-    let mut bytes = Vec::new();
-    let end = loop {
-        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            break at + 4;
-        }
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    };
-    let head = std::str::from_utf8(&bytes[..end]).ok()?;
-    let mut lines = head.lines();
-    let mut first = lines.next()?.split(' ').map(ToOwned::to_owned);
-    let headers = lines
-        .filter_map(|line| line.split_once(": "))
-        .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-        .collect();
-    let mut heard = Heard { method: first.next()?, path: first.next()?, headers, body: Vec::new() };
-    let length: usize = heard.header("content-length").unwrap_or("0").parse().ok()?;
-    while bytes.len() < end + length {
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    }
-    heard.body = bytes[end..end + length].to_vec();
-    Some(heard)
-}
-
-/// Undoes percent-encoding.
-fn decoded(segment: &str) -> String {
-    let mut parts = segment.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
-        match u8::from_str_radix(code, 16) {
-            Ok(byte) => bytes.push(byte),
-            Err(_) => bytes.extend(code.bytes()),
-        }
-        bytes.extend(rest.bytes());
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_come_back_from_paths() {
-        assert_eq!(decoded("key-0001"), "key-0001");
-        assert_eq!(decoded("a%2Fb%7Cc%25d%20e"), "a/b|c%d e");
-    }
+    use tokio::io::AsyncReadExt as _;
 
     #[tokio::test]
     async fn what_is_not_signed_is_not_looked_at() {
