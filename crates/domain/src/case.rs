@@ -43,6 +43,16 @@ pub struct Case {
     pub actions: Vec<String>,
     pub details: String,
     pub opened_at: Timestamp,
+    /// How it was closed.
+    pub resolution: Option<CaseEnd>,
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseEnd {
+    pub action: String,
+    pub note: String,
+    pub at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,15 @@
 //! store may put many callers' changes into one transaction and one flush. Each write states what it
 //! expects to find; if it finds something else, the whole `Changes` fails and its neighbours do not.
 
+use uuid::Uuid;
+
+use crate::alert::{AlertResolution, NewAlert};
 use crate::case::{CaseResolution, NewCase};
 use crate::effect::{EffectId, NewEffect, Verdict};
 use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
 use crate::outcome::Exchange;
+use crate::payment::{Payment, Refund};
+use crate::race::NewRace;
 use crate::time::Timestamp;
 
 /// Everything that is to be written together.
@@ -68,6 +73,14 @@ pub enum Write {
     LedgerReopen(LedgerTouch),
     /// A replay was answered. Expects nothing.
     LedgerSeen(LedgerTouch),
+    /// A new payment, without its refunds. Expects its id to be new.
+    PaymentInsert(Box<Payment>),
+    /// A payment as it is now, without its refunds. Expects the version before this one.
+    PaymentUpdate(Box<Payment>),
+    /// A new refund. Its payment is updated in the same changes.
+    RefundInsert(Box<Refund>),
+    /// A refund as it is now. Its payment is updated in the same changes.
+    RefundUpdate(Box<Refund>),
     /// A new effect. Expects its key to be free.
     Enqueue(NewEffect),
     /// The end of an attempt. Expects the lease to be held.
@@ -81,6 +94,27 @@ pub enum Write {
     OpenCase(NewCase),
     /// Expects nothing: the case may have been closed by somebody else.
     ResolveCase(CaseResolution),
+    PaymentLine(PaymentLine),
+    /// Counts one more, if it is firing already.
+    FireAlert(NewAlert),
+    /// Expects nothing: it may not have been firing.
+    ResolveAlert(AlertResolution),
+    Race(NewRace),
+}
+
+/// A line of a payment's timeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaymentLine {
+    pub payment_id: Uuid,
+    /// The version that the payment got with it.
+    pub version: i64,
+    /// The first, second, … line of that version.
+    pub number: u32,
+    pub at: Timestamp,
+    /// `accepted`, `attempt`, `check`, `transition`, …
+    pub kind: &'static str,
+    /// JSON text.
+    pub entry: String,
 }
 
 /// An entry, and when something happened to it.

@@ -146,7 +146,35 @@ pub struct NewEffect {
     pub expires_at: Timestamp,
     /// W3C trace context of the request that asked for it: a retry days later joins its trace.
     pub traceparent: Option<String>,
+    /// Born in the hands of this worker, which performs it at once; nobody claims it. If the worker
+    /// disappears, it lapses like any other.
+    pub held_by: Option<String>,
 }
+
+impl NewEffect {
+    /// The effect as its worker has it, if it was born in somebody's hands.
+    #[must_use]
+    pub fn in_hand(&self) -> Option<Effect> {
+        self.held_by.as_ref()?;
+        Some(Effect {
+            id: self.id,
+            lane: self.lane.clone(),
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            digest: self.digest.clone(),
+            payload: self.payload.clone(),
+            attempts: 0,
+            in_doubt: false,
+            fence: FIRST_FENCE,
+            created_at: self.created_at,
+            run_at: self.run_at,
+            traceparent: self.traceparent.clone(),
+        })
+    }
+}
+
+/// The fence of a first claim.
+pub const FIRST_FENCE: i64 = 1;
 
 /// An effect that this worker has claimed.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,16 +6,21 @@
 //! clock, no randomness, no I/O and no async in this crate. It does not know how anything is stored
 //! or sent.
 
+pub mod alert;
 pub mod case;
 pub mod changes;
+pub mod check;
 pub mod decimal;
 pub mod digest;
 pub mod effect;
+pub mod event;
+pub mod ids;
 pub mod lane;
 pub mod ledger;
 pub mod order;
 pub mod outcome;
 pub mod payment;
+pub mod race;
 pub mod time;
 
 pub use changes::{Changes, Write};

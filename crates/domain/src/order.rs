@@ -93,6 +93,7 @@ pub fn accept(order: &OrderRequest, body: &Value, at: Acceptance) -> (Changes, V
         created_at: at.now,
         expires_at: at.expires_at,
         traceparent: at.traceparent,
+        held_by: None,
     };
     let changes = Changes::from(Write::LedgerAccept(entry)).with(Write::Enqueue(effect));
     (changes, ack)

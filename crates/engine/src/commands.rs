@@ -2,6 +2,7 @@
 
 pub mod order;
 pub mod outbox;
+pub mod payment;
 
 mod limits;
 

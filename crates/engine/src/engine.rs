@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tashika_domain::changes::Lease;
 use tashika_domain::effect::{Effect, EffectId};
+use tashika_domain::ledger::Clearance;
 use tashika_domain::{Lane, LanePolicy, Timestamp};
 use tashika_store::Store;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::clock::{Clock, Ids};
 use crate::dispatcher::Dispatcher;
@@ -18,6 +20,7 @@ use crate::pruner::Pruner;
 use crate::renewer::Renewer;
 use crate::rescuer::Rescuer;
 use crate::watchman::Watchman;
+use crate::worker;
 
 /// Intervals and limits of the engine itself.
 #[derive(Clone, Debug)]
@@ -57,6 +60,9 @@ pub struct Engine {
     fallback: LanePolicy,
     pub(crate) handlers: BTreeMap<String, Arc<dyn Handler>>,
     pub(crate) held: Held,
+    /// Effects that were born in the hands of this process and are performed for a caller.
+    callers: TaskTracker,
+    claims: bool,
 }
 
 impl Engine {
@@ -71,7 +77,41 @@ impl Engine {
             fallback: LanePolicy::default(),
             handlers: BTreeMap::new(),
             held: Held::default(),
+            callers: TaskTracker::new(),
+            claims: true,
         }
+    }
+
+    /// Performs only what its own callers begin, and leaves everything else to other processes.
+    #[must_use]
+    pub fn without_claims(mut self) -> Self {
+        self.claims = false;
+        self
+    }
+
+    /// Names this process where it holds effects.
+    #[must_use]
+    pub fn worker(&self) -> &str {
+        &self.settings.worker
+    }
+
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    #[must_use]
+    pub fn ids(&self) -> Ids {
+        self.ids.clone()
+    }
+
+    /// Performs an effect that was committed in our hands. Goes on if the caller goes away: what has
+    /// begun must be written down.
+    pub fn perform(self: &Arc<Self>, effect: Effect) -> tokio::task::JoinHandle<()> {
+        let length = self.policy(&effect.lane).lease;
+        self.held.add(std::slice::from_ref(&effect), effect.created_at, length);
+        let work = worker::perform(Arc::clone(self), effect, Some(Clearance::Send));
+        self.callers.spawn(work.in_current_span())
     }
 
     /// Works on a lane, under a policy. A process claims only from lanes named here.
@@ -115,21 +155,30 @@ impl Engine {
         let stop = CancellationToken::new();
         let agents = TaskTracker::new();
         let drained = CancellationToken::new();
-        let dispatcher = Dispatcher::new(Arc::clone(&engine)).run(stop.clone());
-        agents.spawn({
-            let drained = drained.clone();
-            async move {
-                dispatcher.await;
-                drained.cancel();
-            }
-        });
-        agents.spawn(Renewer::new(Arc::clone(&engine)).run(drained));
+        agents.spawn(Renewer::new(Arc::clone(&engine)).run(drained.clone()));
+        agents.spawn(drain(Arc::clone(&engine), stop.clone(), drained));
+        if !engine.claims {
+            agents.close();
+            return Running { engine, stop, agents };
+        }
         agents.spawn(Rescuer::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Pruner::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Watchman::new(Arc::clone(&engine)).run(stop.clone()));
         agents.close();
         Running { engine, stop, agents }
     }
+}
+
+/// Works until it is told to stop; leases are renewed until the last effect in hand has ended.
+async fn drain(engine: Arc<Engine>, stop: CancellationToken, drained: CancellationToken) {
+    if engine.claims {
+        Dispatcher::new(Arc::clone(&engine)).run(stop).await;
+    } else {
+        stop.cancelled().await;
+    }
+    engine.callers.close();
+    engine.callers.wait().await;
+    drained.cancel();
 }
 
 /// An engine at work.
@@ -141,7 +190,7 @@ pub struct Running {
 
 impl Running {
     #[must_use]
-    pub fn engine(&self) -> &Engine {
+    pub const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tashika_domain::effect::{Effect, Verdict};
 use tashika_domain::outcome::{Exchange, Outcome, Reason};
 use tashika_domain::{Changes, Timestamp};
+use tashika_store::StoreError;
 use uuid::Uuid;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -24,6 +25,18 @@ pub trait Handler: Send + Sync {
     /// What to write together with the effect's settlement.
     fn settle(&self, _ending: &Ending<'_>) -> Changes {
         Changes::new()
+    }
+
+    /// What the attempt means for the effect, and what to write with that.
+    ///
+    /// For handlers whose decision needs rows as they are now. It is asked again if what it read has
+    /// moved on before it was written. All others leave it alone: the lane's policy decides about
+    /// the effect, and `settle` says what to write.
+    fn conclude<'a>(
+        &'a self,
+        ending: &'a Ending<'a>,
+    ) -> BoxFuture<'a, Result<Settled, StoreError>> {
+        Box::pin(async move { Ok(Settled::new(ending.verdict.clone(), self.settle(ending))) })
     }
 
     /// Who performs it, for the log: the broker, the gateway.
@@ -55,12 +68,20 @@ pub struct Tried {
     pub rtt: Duration,
     /// The other side has said that no earlier attempt took effect.
     pub doubt_cleared: bool,
+    /// What else the handler wants to remember until it concludes.
+    pub note: Value,
 }
 
 impl Tried {
     #[must_use]
     pub fn new(outcome: Outcome<Value>) -> Self {
-        Self { outcome, exchange: None, rtt: Duration::ZERO, doubt_cleared: false }
+        Self {
+            outcome,
+            exchange: None,
+            rtt: Duration::ZERO,
+            doubt_cleared: false,
+            note: Value::Null,
+        }
     }
 
     #[must_use]
@@ -77,15 +98,48 @@ impl Tried {
 #[derive(Clone, Copy, Debug)]
 pub struct Ending<'a> {
     pub effect: &'a Effect,
+    /// What the lane's policy makes of it.
     pub verdict: &'a Verdict,
-    /// What `Done` carried.
-    pub result: Option<&'a Value>,
+    /// How it ended; `Lost` if the worker is gone.
+    pub outcome: &'a Outcome<Value>,
+    pub exchange: Option<&'a Exchange>,
+    pub note: &'a Value,
+    /// The worker is gone: nobody knows what it did.
+    pub lapsed: bool,
     /// When the attempt began.
     pub started_at: Timestamp,
     pub rtt: Duration,
     pub now: Timestamp,
     /// Names whatever has to be created.
     pub id: Uuid,
+}
+
+impl<'a> Ending<'a> {
+    /// What `Done` carried.
+    #[must_use]
+    pub const fn result(&self) -> Option<&'a Value> {
+        match self.outcome {
+            Outcome::Done(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of an effect, and what is written with that.
+pub struct Settled {
+    pub verdict: Verdict,
+    pub changes: Changes,
+    /// An effect that `changes` creates in the hands of this worker: it goes on with it at once.
+    pub next: Option<Effect>,
+    /// For logs and metrics, once everything is written.
+    pub after: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Settled {
+    #[must_use]
+    pub fn new(verdict: Verdict, changes: Changes) -> Self {
+        Self { verdict, changes, next: None, after: None }
+    }
 }
 
 /// An effect that is nothing but a function.

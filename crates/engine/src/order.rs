@@ -88,7 +88,7 @@ impl OrderHandler {
 
 fn tried(reply: Reply<Execution>) -> Tried {
     let outcome = reply.outcome.map(|execution| serde_json::json!(execution));
-    Tried { outcome, exchange: Some(reply.exchange), rtt: reply.rtt, doubt_cleared: false }
+    Tried { exchange: Some(reply.exchange), rtt: reply.rtt, ..Tried::new(outcome) }
 }
 
 impl Handler for OrderHandler {
@@ -107,7 +107,7 @@ impl Handler for OrderHandler {
             return order::settle_unreadable(effect, ending.verdict, ending.now, expires_at);
         };
         let execution: Option<Execution> =
-            ending.result.and_then(|value| serde_json::from_value(value.clone()).ok());
+            ending.result().and_then(|value| serde_json::from_value(value.clone()).ok());
         order::settle(&order::Ending {
             effect,
             order: &order,

@@ -5,19 +5,22 @@
 //! without a reason, for rows that were left behind in ways nobody foresaw, but never so often that
 //! it takes more than a small part of the time.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use metrics::counter;
+use serde_json::Value;
 use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Verdict};
+use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
 use tashika_store::{CommitError, Lapsed, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, lease};
-use crate::handler::{Ending, Handler};
+use crate::handler::{Ending, Settled};
 use crate::worker;
 
 /// Effects taken back in one go.
@@ -161,7 +164,10 @@ impl Rescuer {
                 self.engine.store.wakeups().mark(&effect.lane);
                 Ok(true)
             }
-            Err(CommitError::Stale(_) | CommitError::Taken(_)) => Ok(false),
+            // Found again at the next look, if it is still there.
+            Err(CommitError::Stale(_) | CommitError::Taken(_) | CommitError::Outdated { .. }) => {
+                Ok(false)
+            }
             Err(CommitError::Store(error)) => Err(error),
         }
     }
@@ -173,21 +179,32 @@ impl Rescuer {
         now: Timestamp,
     ) -> Result<(), CommitError> {
         let effect = &lapsed.effect;
+        let lapsed_reason = verdict.reason().cloned().unwrap_or_else(|| Reason::new("", ""));
         let ending = Ending {
             effect,
             verdict,
-            result: None,
+            outcome: &Outcome::Lost(lapsed_reason),
+            exchange: None,
+            note: &Value::Null,
+            lapsed: true,
             started_at: lapsed.locked_at,
             rtt: Duration::ZERO,
             now,
             id: self.engine.ids.uuid(),
         };
-        let handler = self.engine.handlers.get(&effect.kind);
-        // A handler that panics here must not take the rescue of all others with it.
-        let settle = |handler: &Arc<dyn Handler>| {
-            catch_unwind(AssertUnwindSafe(|| handler.settle(&ending))).unwrap_or_default()
+        let plain = || Settled::new(verdict.clone(), Changes::new());
+        let settled = match self.engine.handlers.get(&effect.kind) {
+            None => plain(),
+            Some(handler) => {
+                let concluding = AssertUnwindSafe(async { handler.conclude(&ending).await });
+                match concluding.catch_unwind().await {
+                    Ok(settled) => settled?,
+                    // A handler that panics must not take the rescue of all others with it.
+                    Err(_) => plain(),
+                }
+            }
         };
-        let mut changes = handler.map_or_else(Changes::new, settle);
+        let Settled { verdict, mut changes, after, .. } = settled;
         let reason = verdict.reason();
         changes.push(Write::Attempt(Attempt {
             lease: lease(effect),
@@ -199,10 +216,14 @@ impl Rescuer {
             message: reason.map(|reason| reason.message.clone()),
             exchange: None,
         }));
-        let settlement = worker::settlement(&self.engine, effect, verdict.clone(), now);
+        let settlement = worker::settlement(&self.engine, effect, verdict, now);
         // Its worker may have come back meanwhile, and be at work.
         let unheard_since = Some(lapsed.locked_at);
         changes.push(Write::Settle(Settle { unheard_since, ..settlement }));
-        self.engine.store.commit(changes).await
+        self.engine.store.commit(changes).await?;
+        if let Some(after) = after {
+            after();
+        }
+        Ok(())
     }
 }

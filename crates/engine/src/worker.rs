@@ -21,15 +21,34 @@ use tashika_store::{CommitError, Key, StoreError};
 use tracing::{Instrument as _, field};
 
 use crate::engine::{Engine, lease};
-use crate::handler::{Ending, Handler, Job, Tried};
+use crate::handler::{Ending, Handler, Job, Settled, Tried};
 
 /// Between two tries to write a settlement while the database is away.
 const SETTLE_RETRY: Duration = Duration::from_millis(250);
 
-/// Performs a claimed effect and settles it.
+/// How often a decision is taken again because what it was about has moved on. Each time somebody
+/// else got ahead; this often is a defect.
+const DECISIONS_MAX: u32 = 100;
+
+/// Performs a claimed effect and settles it, and whatever its settlement puts into our hands.
 ///
 /// `clearance` is what the ledger said about it, if it has been asked.
-pub(crate) async fn perform(engine: Arc<Engine>, mut effect: Effect, clearance: Option<Clearance>) {
+pub(crate) async fn perform(engine: Arc<Engine>, effect: Effect, clearance: Option<Clearance>) {
+    let mut turn = Some((effect, clearance));
+    while let Some((effect, clearance)) = turn.take() {
+        if let Some(next) = perform_one(&engine, effect, clearance).await {
+            let length = engine.policy(&next.lane).lease;
+            engine.held.add(std::slice::from_ref(&next), next.created_at, length);
+            turn = Some((next, Some(Clearance::Send)));
+        }
+    }
+}
+
+async fn perform_one(
+    engine: &Engine,
+    mut effect: Effect,
+    clearance: Option<Clearance>,
+) -> Option<Effect> {
     let span = tracing::info_span!(
         "outbox.process",
         outbox_id = %effect.id,
@@ -40,17 +59,19 @@ pub(crate) async fn perform(engine: Arc<Engine>, mut effect: Effect, clearance: 
     if let Some(parent) = &effect.traceparent {
         (engine.settings.join_trace)(&span, parent);
     }
-    async {
+    let next = async {
         let began_at = engine.clock.now();
-        let work = AssertUnwindSafe(perform_once(&engine, &mut effect, clearance, began_at));
-        if let Err(panic) = work.catch_unwind().await {
+        let work = AssertUnwindSafe(perform_once(engine, &mut effect, clearance, began_at));
+        match work.catch_unwind().await {
+            Ok(next) => next,
             // Beside its attempt: over the digest, or while settling. Its help is not asked again.
-            settle(&engine, &effect, None, panicked(&*panic), began_at).await;
+            Err(panic) => settle(engine, &effect, None, panicked(&*panic), began_at).await,
         }
     }
     .instrument(span)
     .await;
     engine.held.remove(lease(&effect));
+    next
 }
 
 async fn perform_once(
@@ -58,13 +79,12 @@ async fn perform_once(
     effect: &mut Effect,
     clearance: Option<Clearance>,
     began_at: Timestamp,
-) {
+) -> Option<Effect> {
     let Some(handler) = engine.handlers.get(&effect.kind).cloned() else {
         // Perhaps a newer process knows it: a failure like any other, not a refusal.
         let reason = Reason::new(effect::NO_HANDLER, "no handler knows this kind of effect");
         let tried = Tried::new(Outcome::Busy { reason, retry_in: None });
-        settle(engine, effect, None, tried, began_at).await;
-        return;
+        return settle(engine, effect, None, tried, began_at).await;
     };
     let clearance = match clearance {
         Some(clearance) => clearance,
@@ -72,20 +92,26 @@ async fn perform_once(
     };
     match clearance {
         Clearance::Send => {}
-        Clearance::AlreadySucceeded => return settle_from_ledger(engine, effect).await,
-        Clearance::Conflict => return settle_conflict(engine, effect).await,
+        Clearance::AlreadySucceeded => {
+            settle_from_ledger(engine, effect).await;
+            return None;
+        }
+        Clearance::Conflict => {
+            settle_conflict(engine, effect).await;
+            return None;
+        }
     }
     if !is_ours(engine, effect).await {
         counter!("outbox_processed_total", "outcome" => "lost_lease").increment(1);
         tracing::warn!(outbox_id = %effect.id, "the lease was lost before the effect had its turn");
-        return;
+        return None;
     }
     let started_at = engine.clock.now();
     let tried = attempt(&*handler, effect, started_at).await;
     effect.in_doubt &= !tried.doubt_cleared;
     let took = engine.clock.now().since(started_at);
     histogram!("outbox_latency_ms", "phase" => "send").record(millis(took));
-    settle(engine, effect, Some(&*handler), tried, started_at).await;
+    settle(engine, effect, Some(&*handler), tried, started_at).await
 }
 
 async fn attempt(handler: &dyn Handler, effect: &Effect, now: Timestamp) -> Tried {
@@ -133,55 +159,63 @@ async fn settle(
     handler: Option<&dyn Handler>,
     tried: Tried,
     started_at: Timestamp,
-) {
-    let Err(refusal) = try_settle(engine, effect, handler, &tried, started_at).await else {
-        return;
+) -> Option<Effect> {
+    let refusal = match try_settle(engine, effect, handler, &tried, started_at).await {
+        Ok(next) => return next,
+        Err(refusal) => refusal,
     };
     // What the database refuses once it refuses always: what the attempt brought cannot be kept,
     // and so nobody knows what became of it.
     tracing::error!(outbox_id = %effect.id, error = refusal, "a settlement was refused");
     let lost = Tried::new(Outcome::Lost(Reason::new(effect::SETTLEMENT_REFUSED, refusal)));
     for handler in [handler, None] {
-        if try_settle(engine, effect, handler, &lost, started_at).await.is_ok() {
-            return;
+        if let Ok(next) = try_settle(engine, effect, handler, &lost, started_at).await {
+            return next;
         }
     }
+    None
 }
 
 /// Fails only if the database refuses the settlement itself; says why.
+///
+/// Returns the effect to go on with, if the settlement has put one into our hands.
 async fn try_settle(
     engine: &Engine,
     effect: &Effect,
     handler: Option<&dyn Handler>,
     tried: &Tried,
     started_at: Timestamp,
-) -> Result<(), String> {
+) -> Result<Option<Effect>, String> {
     let now = engine.clock.now();
-    let verdict = effect::settle(effect, &tried.outcome, engine.policy(&effect.lane), now);
-    let result = match &tried.outcome {
-        Outcome::Done(value) => Some(value),
-        _ => None,
-    };
-    let ending = Ending {
-        effect,
-        verdict: &verdict,
-        result,
-        started_at,
-        rtt: tried.rtt,
-        now,
-        id: engine.ids.uuid(),
-    };
-    let mut changes = handler.map(|handler| handler.settle(&ending)).unwrap_or_default();
-    if let Some(record) = record(engine, effect, tried, started_at, now) {
-        changes.push(Write::Attempt(record));
-    }
-    let settlement = settlement(engine, effect, verdict.clone(), now);
-    changes.push(Write::Settle(settlement));
-    match commit(engine, changes).await {
-        Ok(()) => {
-            let adapter = handler.and_then(Handler::adapter);
-            report(engine, effect, adapter, &verdict, started_at);
+    let mut next = None;
+    // After two leases without a heartbeat somebody else has it for certain.
+    let give_up = now.plus(engine.longest_lease() * 2);
+    let mut decisions = 0;
+    let result = loop {
+        match settle_once(engine, effect, handler, tried, started_at).await {
+            Ok((verdict, follows)) => {
+                next = follows;
+                let adapter = handler.and_then(Handler::adapter);
+                report(engine, effect, adapter, &verdict, started_at);
+                break Ok(());
+            }
+            // Somebody else has changed what the decision was about: it is taken again.
+            Err(CommitError::Outdated { .. } | CommitError::Taken(Key::Effect))
+                if decisions < DECISIONS_MAX =>
+            {
+                decisions += 1;
+            }
+            // Waiting does not change what the schema allows.
+            Err(error @ CommitError::Store(StoreError::Rejected(_))) => break Err(error),
+            Err(CommitError::Store(error)) if engine.clock.now() < give_up => {
+                tracing::warn!(%error, "a settlement could not be written yet");
+                engine.clock.sleep(SETTLE_RETRY).await;
+            }
+            Err(error) => break Err(error),
         }
+    };
+    match result {
+        Ok(()) => {}
         Err(CommitError::Taken(Key::Ledger)) => {
             // The ledger was settled behind our back: it is the truth, the row follows it.
             let clearance = match handler {
@@ -198,7 +232,45 @@ async fn try_settle(
     }
     histogram!("outbox_latency_ms", "phase" => "commit")
         .record(millis(engine.clock.now().since(now)));
-    Ok(())
+    Ok(next)
+}
+
+/// Decides once, with everything as it is now, and writes it.
+async fn settle_once(
+    engine: &Engine,
+    effect: &Effect,
+    handler: Option<&dyn Handler>,
+    tried: &Tried,
+    started_at: Timestamp,
+) -> Result<(Verdict, Option<Effect>), CommitError> {
+    let now = engine.clock.now();
+    let verdict = effect::settle(effect, &tried.outcome, engine.policy(&effect.lane), now);
+    let ending = Ending {
+        effect,
+        verdict: &verdict,
+        outcome: &tried.outcome,
+        exchange: tried.exchange.as_ref(),
+        note: &tried.note,
+        lapsed: false,
+        started_at,
+        rtt: tried.rtt,
+        now,
+        id: engine.ids.uuid(),
+    };
+    let settled = match handler {
+        Some(handler) => handler.conclude(&ending).await?,
+        None => Settled::new(verdict.clone(), Changes::new()),
+    };
+    let mut changes = settled.changes;
+    if let Some(record) = record(engine, effect, tried, started_at, now) {
+        changes.push(Write::Attempt(record));
+    }
+    changes.push(Write::Settle(settlement(engine, effect, settled.verdict.clone(), now)));
+    engine.store.commit(changes).await?;
+    if let Some(after) = settled.after {
+        after();
+    }
+    Ok((settled.verdict, settled.next))
 }
 
 /// The ledger already has the answer; only the row was left behind (W-105).

@@ -6,18 +6,30 @@
 use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
-use tashika_domain::{Lane, order};
+use tashika_domain::{Lane, event, order, payment};
 use tashika_engine::commands::order::Orders;
+use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::{Limits, outbox::Outbox};
-use tashika_engine::{Clock, Engine, Ids, OrderHandler, Settings};
+use tashika_engine::{
+    Clock, Engine, EventHandler, ExpiryHandler, Ids, OrderHandler, PaymentHandler, RECONCILE_KIND,
+    ReconcileHandler, Settings, StoredBook, Till,
+};
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
 use tashika_providers::broker::paper::PaperBroker;
+use tashika_providers::gateway::Gateway;
+use tashika_providers::gateway::http::{HttpGateway, HttpGatewayConfig, HttpGatewayConfigError};
+use tashika_providers::gateway::sandbox::SandboxGateway;
+use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, StripeGateway};
 use tashika_providers::http::ClientConfig;
 use tashika_providers::signature::Nonces;
+use tashika_providers::sink::{Sink, SinkError};
 use tashika_store::{Store, StoreError};
 
-use crate::config::{Adapter, BrokerConfig, Config, RateLimits};
+use crate::config::{
+    ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
+    RateLimits,
+};
 use crate::telemetry::span_parent;
 
 pub struct App {
@@ -26,6 +38,8 @@ pub struct App {
     pub ids: Ids,
     pub limits: Arc<Limits>,
     pub broker: Arc<dyn Broker>,
+    pub till: Arc<Till>,
+    sinks: Vec<Arc<Sink>>,
 }
 
 /// Why a process could not be put together.
@@ -35,6 +49,12 @@ pub enum AppError {
     Store(#[from] StoreError),
     #[error("BROKER_URL: {0}")]
     Broker(#[from] ProfileError),
+    #[error("STRIPE_API_KEY, STRIPE_API_BASE: {0}")]
+    Stripe(#[from] StripeConfigError),
+    #[error("PAYMENT_HTTP_URL, PAYMENT_HTTP_TOKEN: {0}")]
+    Gateway(#[from] HttpGatewayConfigError),
+    #[error("EVENT_SINK_URLS, EVENT_SINK_SECRET: {0}")]
+    Sink(#[from] SinkError),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
     NoDatabase(String),
 }
@@ -44,11 +64,16 @@ impl App {
         let clock = Clock::System;
         let ids = Ids::random(clock);
         let broker = broker(&config.broker, &ids)?;
+        let sinks = sinks(&config.events)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
         let limits = Arc::new(Limits::new(rate_per_min, burst, daily_quota));
-        Ok(Self { store, clock, ids, limits, broker })
+        let mut rules = config.payments.rules.clone();
+        rules.sinks = sinks.iter().map(|sink| sink.name().to_owned()).collect();
+        let gateway = gateway(&config.payments, &store)?;
+        let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
+        Ok(Self { store, clock, ids, limits, broker, till, sinks })
     }
 
     /// For commands that look: a typing error in a path must not make a new, empty database.
@@ -79,9 +104,10 @@ impl App {
         Outbox::new(self.store.clone(), self.clock)
     }
 
-    /// An engine for the lanes that have something to do here.
+    /// An engine for the lanes that have something to do here. Without workers it performs only what
+    /// its own callers begin.
     #[must_use]
-    pub fn engine(&self, config: &Config) -> Engine {
+    pub fn engine(&self, config: &Config, works: bool) -> Engine {
         let settings = Settings {
             worker: worker_name(&self.ids),
             poll: config.poll_interval,
@@ -89,15 +115,65 @@ impl App {
             prune_every: config.prune_interval,
             join_trace: span_parent,
         };
-        let handler = OrderHandler::new(Arc::clone(&self.broker), config.idempotency_ttl);
-        let engine = Engine::new(self.store.clone(), self.clock, self.ids.clone(), settings)
-            .effect(order::KIND, handler);
-        if config.enabled_lanes.contains(&Lane::ORDERS) {
-            engine.lane(Lane::ORDERS, config.lane(&Lane::ORDERS).clone())
-        } else {
-            engine
+        let worker = settings.worker.clone();
+        let orders = OrderHandler::new(Arc::clone(&self.broker), config.idempotency_ttl);
+        let mut engine = Engine::new(self.store.clone(), self.clock, self.ids.clone(), settings)
+            .effect(order::KIND, orders)
+            .effect(payment::KIND, PaymentHandler::new(Arc::clone(&self.till), &worker))
+            .effect(payment::EXPIRY_KIND, ExpiryHandler::new(Arc::clone(&self.till), &worker))
+            .effect(event::KIND, EventHandler::new(&self.sinks));
+        if let Some(interval) = config.payments.reconcile_interval {
+            let handler =
+                ReconcileHandler::new(Arc::clone(&self.till), interval, config.payments.rules.keep);
+            engine = engine.effect(RECONCILE_KIND, handler);
         }
+        for lane in [Lane::ORDERS, Lane::PAYMENTS, Lane::TIMERS, Lane::EVENTS] {
+            if config.enabled_lanes.contains(&lane) {
+                let policy = config.lane(&lane).clone();
+                engine = engine.lane(lane, policy);
+            }
+        }
+        if works { engine } else { engine.without_claims() }
     }
+
+    /// What callers may do with payments, in the hands of a running engine.
+    #[must_use]
+    pub fn payments(&self, config: &Config, engine: &Arc<Engine>) -> Payments {
+        // A caller must be told what is known, and not be cut off.
+        let longest = config.http.request_timeout * 9 / 10;
+        let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
+        Payments::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
+    }
+}
+
+fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, AppError> {
+    let client = ClientConfig::with_timeout(config.timeout);
+    Ok(match (config.gateway, &config.stripe_key, &config.http_url) {
+        (GatewayKind::Stripe, Some(key), _) => {
+            let api_base = match &config.stripe_base {
+                Some(base) => base.to_string(),
+                None => stripe::API_BASE.to_owned(),
+            };
+            Arc::new(StripeGateway::new(StripeConfig { api_key: key.clone(), api_base, client })?)
+        }
+        (GatewayKind::Http, _, Some(url)) => {
+            let token = config.http_token.clone().unwrap_or_default();
+            let base_url = url.to_string();
+            Arc::new(HttpGateway::new(HttpGatewayConfig { base_url, token, client })?)
+        }
+        _ => {
+            let book = Arc::new(StoredBook(store.clone()));
+            Arc::new(SandboxGateway::new(book, config.timeout))
+        }
+    })
+}
+
+fn sinks(config: &EventConfig) -> Result<Vec<Arc<Sink>>, SinkError> {
+    let secret = config.sink_secret.as_ref();
+    let open = |url: &secrecy::SecretString| {
+        Sink::new(url.expose_secret(), secret, config.sink_timeout).map(Arc::new)
+    };
+    config.sink_urls.iter().map(open).collect()
 }
 
 fn broker(config: &BrokerConfig, ids: &Ids) -> Result<Arc<dyn Broker>, ProfileError> {

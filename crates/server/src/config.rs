@@ -7,6 +7,7 @@
 
 pub mod documentation;
 pub mod keys;
+mod payments;
 mod rules;
 mod source;
 mod value;
@@ -22,6 +23,8 @@ use tashika_domain::order::OrderRules;
 use tashika_domain::{Lane, LanePolicy};
 use url::Url;
 
+pub use payments::{EventConfig, GatewayKind, PaymentConfig};
+pub use rules::ANSWER_MARGIN;
 pub use source::{DEFAULTS, Origin, Setting, Sources};
 use value::Value;
 
@@ -51,6 +54,8 @@ pub struct Config {
     pub rate_limits: RateLimits,
     pub orders: OrderRules,
     pub broker: BrokerConfig,
+    pub payments: PaymentConfig,
+    pub events: EventConfig,
     /// Things that are allowed and probably not meant; log them once.
     pub warnings: Vec<String>,
     settings: BTreeMap<String, Setting>,
@@ -250,6 +255,8 @@ fn build(read: &mut Reader) -> Config {
             timeout: read.span("BROKER_TIMEOUT_MS"),
             idempotency_keys: read.bool("BROKER_IDEMPOTENCY_KEYS"),
         },
+        payments: payments::payments(read, read.lane_policy(Some(&Lane::PAYMENTS)).keep),
+        events: payments::events(read),
         warnings: Vec::new(),
         settings: BTreeMap::new(),
         fallback: read.lane_policy(None),
@@ -372,12 +379,20 @@ impl Reader {
         self.bool(&self.name_for(Some(lane), suffix))
     }
 
+    /// A lane's own default gives way to anything that somebody has set.
+    fn concurrency(&self, lane: Option<&Lane>) -> usize {
+        let name = self.name_for(lane, "CONCURRENCY");
+        let unset = self.settings.get(&name).is_some_and(|s| s.origin == Origin::Default);
+        let own = keys::LANE_CONCURRENCY.iter().find(|(known, _)| Some(known) == lane);
+        own.filter(|_| unset).map_or_else(|| self.size(&name), |(_, own)| *own)
+    }
+
     fn lane_policy(&self, lane: Option<&Lane>) -> LanePolicy {
         let name = |suffix| self.name_for(lane, suffix);
         let small = |suffix| u32::try_from(self.int(&name(suffix))).unwrap_or(u32::MAX);
         let rate = self.float(&name("RATE_PER_SEC"));
         LanePolicy {
-            concurrency: self.size(&name("CONCURRENCY")),
+            concurrency: self.concurrency(lane),
             batch: self.size(&name("BATCH")),
             rate_per_sec: (rate > 0.0).then_some(rate),
             lease: self.span(&name("LOCK_LEASE_SEC")),

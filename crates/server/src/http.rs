@@ -9,7 +9,8 @@
 //! | `body`, `json` | reading what was sent |
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
-//! | `orders`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `orders`, `payments`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `idempotency`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
 //! [`problem::Problem`] and never render an error themselves.
@@ -20,14 +21,19 @@ pub mod docs;
 mod edge;
 pub mod health;
 mod home;
+mod idempotency;
 pub mod json;
 pub mod language;
 pub mod listener;
 pub mod orders;
+mod page;
+mod payment_json;
+pub mod payments;
 pub mod problem;
 pub mod request_id;
 pub mod router;
 mod schema;
+pub mod watch;
 
 pub use auth::Client;
 pub use body::RawBody;

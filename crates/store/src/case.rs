@@ -1,11 +1,12 @@
 //! `cases`: what a person has to decide.
 
 use rusqlite::{Connection, params};
-use tashika_domain::case::{Case, CaseResolution, CaseStatus, NewCase};
+use tashika_domain::case::{Case, CaseEnd, CaseResolution, CaseStatus, NewCase};
+use uuid::Uuid;
 
 use crate::Store;
 use crate::error::{CommitError, StoreError};
-use crate::row::{Param, PgTime, Reader};
+use crate::row::{Param, PgTime, Reader, Row};
 use crate::step::{Owner, Step, column};
 
 // A case that is open already stays as it is: the question has not changed.
@@ -92,6 +93,45 @@ fn actions_json(case: &NewCase) -> String {
     serde_json::json!(case.actions).to_string()
 }
 
+const COLUMNS: &str = "id, kind, status, subject_type, subject_id, summary,
+    cast(actions as text) as actions, cast(details as text) as details, opened_at, resolved_at,
+    resolution, note";
+
+fn parse(row: &dyn Row) -> Result<Case, StoreError> {
+    let read = Reader::by_uuid(row, "cases", "id");
+    let actions = serde_json::from_str(&read.text("actions")?)
+        .map_err(|e| read.corrupt("actions", e.to_string()))?;
+    let resolution = match read.opt_time("resolved_at")? {
+        None => None,
+        Some(at) => Some(CaseEnd {
+            action: read.opt_text("resolution")?.unwrap_or_default(),
+            note: read.opt_text("note")?.unwrap_or_default(),
+            at,
+        }),
+    };
+    Ok(Case {
+        id: read.uuid("id")?,
+        kind: read.text("kind")?,
+        status: read.word("status", CaseStatus::parse)?,
+        subject_type: read.text("subject_type")?,
+        subject_id: read.text("subject_id")?,
+        summary: read.text("summary")?,
+        actions,
+        details: read.text("details")?,
+        opened_at: read.time("opened_at")?,
+        resolution,
+    })
+}
+
+/// Which cases to list. Empty matches all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CaseFilter {
+    pub status: Option<CaseStatus>,
+    pub kind: Option<String>,
+    /// Only cases older than this one: the last id of the page before.
+    pub before: Option<Uuid>,
+}
+
 impl Store {
     /// The cases about a subject, newest first.
     pub async fn cases_of(
@@ -99,26 +139,31 @@ impl Store {
         subject_type: &str,
         subject_id: &str,
     ) -> Result<Vec<Case>, StoreError> {
-        let sql = "select id, kind, status, subject_type, subject_id, summary,
-                cast(actions as text) as actions, cast(details as text) as details, opened_at
-             from cases where subject_type = $1 and subject_id = $2 order by opened_at desc, id desc"
-            .to_owned();
-        self.query(sql, vec![Param::from(subject_type), Param::from(subject_id)], |row| {
-            let read = Reader::by_uuid(row, "cases", "id");
-            let actions = serde_json::from_str(&read.text("actions")?)
-                .map_err(|e| read.corrupt("actions", e.to_string()))?;
-            Ok(Case {
-                id: read.uuid("id")?,
-                kind: read.text("kind")?,
-                status: read.word("status", CaseStatus::parse)?,
-                subject_type: read.text("subject_type")?,
-                subject_id: read.text("subject_id")?,
-                summary: read.text("summary")?,
-                actions,
-                details: read.text("details")?,
-                opened_at: read.time("opened_at")?,
-            })
-        })
-        .await
+        let sql = format!(
+            "select {COLUMNS} from cases where subject_type = $1 and subject_id = $2
+             order by opened_at desc, id desc"
+        );
+        self.query(sql, vec![Param::from(subject_type), Param::from(subject_id)], parse).await
+    }
+
+    /// A page of cases, newest first.
+    pub async fn cases(&self, filter: &CaseFilter, limit: i64) -> Result<Vec<Case>, StoreError> {
+        let mut conditions = vec!["id < $1".to_owned()];
+        let mut params = vec![Param::Uuid(filter.before.unwrap_or(Uuid::max()))];
+        if let Some(status) = filter.status {
+            params.push(status.as_str().into());
+            conditions.push(format!("status = ${}", params.len()));
+        }
+        if let Some(kind) = &filter.kind {
+            params.push(kind.as_str().into());
+            conditions.push(format!("kind = ${}", params.len()));
+        }
+        params.push(Param::Int(limit));
+        let sql = format!(
+            "select {COLUMNS} from cases where {} order by id desc limit ${}",
+            conditions.join(" and "),
+            params.len(),
+        );
+        self.query(sql, params, parse).await
     }
 }

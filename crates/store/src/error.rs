@@ -61,6 +61,9 @@ pub enum CommitError {
     /// The row is not as the write expected it: the lease is lost, or the state has moved on.
     #[error("effect {0} has moved on")]
     Stale(EffectId),
+    /// A row of this table was changed by somebody else since it was read: read it again.
+    #[error("row {id} of {table} has moved on")]
+    Outdated { table: &'static str, id: uuid::Uuid },
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -7,6 +7,7 @@
 //! decisions, and it never talks to anybody but its database: the transaction does not leave this
 //! crate.
 
+mod alert;
 mod attempt;
 mod case;
 mod claim;
@@ -18,10 +19,15 @@ mod gate;
 mod ledger;
 mod migrate;
 mod outbox;
+mod payment;
 mod postgres;
+mod race;
+mod refund;
 mod row;
+mod sandbox;
 mod sqlite;
 mod step;
+mod table;
 mod upkeep;
 mod wakeups;
 
@@ -32,8 +38,10 @@ use std::sync::Arc;
 use tashika_domain::effect::EffectId;
 use tashika_domain::ledger::LedgerKey;
 use tashika_domain::{Changes, NewEffect, Write};
+use uuid::Uuid;
 
 pub use attempt::AttemptRecord;
+pub use case::CaseFilter;
 pub use claim::{Claim, Lapsed};
 pub use diagnose::{Diagnosis, Pin};
 pub use effects::{EffectCount, EffectFilter, EffectRow};
@@ -41,6 +49,9 @@ pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
 pub use gate::{Gate, Moment};
 pub use migrate::{Applied, KNOWN_VERSION};
+pub use payment::{PaymentFilter, TimelineLine};
+pub use race::RaceRow;
+pub use sandbox::SandboxRow;
 pub use upkeep::WorkerRow;
 pub use wakeups::Wakeups;
 
@@ -196,6 +207,7 @@ fn collision(changes: &Changes) -> Option<CommitError> {
         Ledger(&'a LedgerKey),
         Key(&'a str, &'a str),
         Effect(EffectId),
+        Row(Uuid),
     }
     let effect = |id: EffectId| (About::Effect(id), CommitError::Stale(id));
     let ledger = |key| (About::Ledger(key), CommitError::Taken(Key::Ledger));
@@ -212,6 +224,14 @@ fn collision(changes: &Changes) -> Option<CommitError> {
             Write::LedgerSettle(end) => ledger(&end.key),
             Write::Enqueue(NewEffect { kind, key: Some(key), .. }) => {
                 (About::Key(kind, key), CommitError::Taken(Key::Effect))
+            }
+            Write::PaymentInsert(payment) | Write::PaymentUpdate(payment) => {
+                let id = payment.id;
+                (About::Row(id), CommitError::Outdated { table: "payments", id })
+            }
+            Write::RefundInsert(refund) | Write::RefundUpdate(refund) => {
+                let id = refund.id;
+                (About::Row(id), CommitError::Outdated { table: "refunds", id })
             }
             Write::Settle(end) => effect(end.lease.id),
             Write::Release(release) => effect(release.lease.id),
@@ -232,12 +252,20 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::LedgerSettle(_) => 1,
         Write::LedgerReopen(_) => 2,
         Write::LedgerSeen(_) => 3,
-        Write::Enqueue(_) => 4,
-        Write::Settle(_) => 5,
-        Write::Release(_) => 6,
-        Write::Requeue(_) => 7,
-        Write::Attempt(_) => 8,
-        Write::OpenCase(_) => 9,
-        Write::ResolveCase(_) => 10,
+        Write::PaymentInsert(_) => 4,
+        Write::PaymentUpdate(_) => 5,
+        Write::RefundInsert(_) => 6,
+        Write::RefundUpdate(_) => 7,
+        Write::Enqueue(_) => 8,
+        Write::Settle(_) => 9,
+        Write::Release(_) => 10,
+        Write::Requeue(_) => 11,
+        Write::Attempt(_) => 12,
+        Write::OpenCase(_) => 13,
+        Write::ResolveCase(_) => 14,
+        Write::PaymentLine(_) => 15,
+        Write::FireAlert(_) => 16,
+        Write::ResolveAlert(_) => 17,
+        Write::Race(_) => 18,
     }
 }

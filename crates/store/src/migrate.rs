@@ -17,12 +17,20 @@ struct Migration {
     postgres: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "foundation",
-    sqlite: include_str!("../migrations/0001_foundation.sqlite.sql"),
-    postgres: include_str!("../migrations/0001_foundation.pg.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "foundation",
+        sqlite: include_str!("../migrations/0001_foundation.sqlite.sql"),
+        postgres: include_str!("../migrations/0001_foundation.pg.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "payments",
+        sqlite: include_str!("../migrations/0002_payments.sqlite.sql"),
+        postgres: include_str!("../migrations/0002_payments.pg.sql"),
+    },
+];
 
 /// The newest schema version this binary knows.
 pub const KNOWN_VERSION: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;

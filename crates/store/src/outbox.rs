@@ -18,8 +18,9 @@ macro_rules! enqueue_conflict {
         // decided in this very transaction; elsewhere the row's own time decides.
         "on conflict (kind, idempotency_key) where idempotency_key is not null do update set
             id = excluded.id, lane = excluded.lane, request_digest = excluded.request_digest,
-            payload = excluded.payload, status = 'pending', attempts = 0, in_doubt = excluded.in_doubt,
-            last_error_code = null, last_error_msg = null, fence = 0,
+            payload = excluded.payload, status = excluded.status, attempts = 0,
+            in_doubt = excluded.in_doubt, last_error_code = null, last_error_msg = null,
+            locked_by = excluded.locked_by, locked_at = excluded.locked_at, fence = excluded.fence,
             next_run_at = excluded.next_run_at, created_at = excluded.created_at,
             updated_at = excluded.updated_at, expires_at = excluded.expires_at,
             traceparent = excluded.traceparent
@@ -30,19 +31,27 @@ macro_rules! enqueue_conflict {
 
 pub(crate) const ENQUEUE_SQLITE: &str = concat!(
     "insert into outbox (id, lane, kind, idempotency_key, request_digest, payload, status, attempts,
-        in_doubt, fence, next_run_at, created_at, updated_at, expires_at, traceparent)
-     values (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 0, 0, 0, ?7, ?8, ?8, ?9, ?10) ",
+        in_doubt, fence, next_run_at, created_at, updated_at, expires_at, traceparent, locked_by,
+        locked_at)
+     values (?1, ?2, ?3, ?4, ?5, ?6, iif(?11 is null, 'pending', 'sending'), 0, 0,
+        iif(?11 is null, 0, 1), ?7, ?8, ?8, ?9, ?10, ?11, iif(?11 is null, null, ?8)) ",
     enqueue_conflict!()
 );
 
 pub(crate) const ENQUEUE_PG: &str = concat!(
     "insert into outbox (id, lane, kind, idempotency_key, request_digest, payload, status, attempts,
-        in_doubt, fence, next_run_at, created_at, updated_at, expires_at, traceparent)
-     select id, lane, kind, key, digest, payload::jsonb, 'pending', 0, false, 0, run_at, created,
-            created, expires, traceparent
+        in_doubt, fence, next_run_at, created_at, updated_at, expires_at, traceparent, locked_by,
+        locked_at)
+     select id, lane, kind, key, digest, payload::jsonb,
+            case when held_by is null then 'pending' else 'sending' end, 0, false,
+            case when held_by is null then 0 else 1 end, run_at, created,
+            created, expires, traceparent, held_by,
+            case when held_by is null then null else created end
        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
-                   $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::text[])
-         as t (id, lane, kind, key, digest, payload, run_at, created, expires, traceparent) ",
+                   $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::text[],
+                   $11::text[])
+         as t (id, lane, kind, key, digest, payload, run_at, created, expires, traceparent,
+               held_by) ",
     enqueue_conflict!(),
     " returning id"
 );
@@ -101,6 +110,7 @@ pub(crate) fn enqueue_sqlite(db: &Connection, effect: &NewEffect) -> Result<(), 
         effect.created_at.as_micros(),
         effect.expires_at.as_micros(),
         effect.traceparent,
+        effect.held_by,
     ])?;
     if count == 1 { Ok(()) } else { Err(CommitError::Taken(Key::Effect)) }
 }
@@ -129,6 +139,7 @@ pub(crate) fn enqueue_params<'a>(rows: &[(Owner, &'a NewEffect)]) -> crate::step
         column(rows, |r| PgTime(r.created_at)),
         column(rows, |r| PgTime(r.expires_at)),
         column(rows, |r| r.traceparent.as_deref()),
+        column(rows, |r| r.held_by.as_deref()),
     ]
 }
 

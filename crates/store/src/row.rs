@@ -18,6 +18,20 @@ pub(crate) enum Param {
     Texts(Vec<String>),
     Int(i64),
     Time(Timestamp),
+    Bool(bool),
+    Null,
+}
+
+impl From<Option<&str>> for Param {
+    fn from(text: Option<&str>) -> Self {
+        text.map_or(Self::Null, Self::from)
+    }
+}
+
+impl From<Option<Timestamp>> for Param {
+    fn from(at: Option<Timestamp>) -> Self {
+        at.map_or(Self::Null, Self::Time)
+    }
 }
 
 impl From<&str> for Param {
@@ -35,6 +49,8 @@ impl rusqlite::ToSql for Param {
             Self::Texts(texts) => ToSqlOutput::from(serde_json::json!(texts).to_string()),
             Self::Int(number) => ToSqlOutput::from(*number),
             Self::Time(at) => ToSqlOutput::from(at.as_micros()),
+            Self::Bool(yes) => ToSqlOutput::from(*yes),
+            Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
         })
     }
 }
@@ -89,6 +105,8 @@ impl ToSql for Param {
             }
             Self::Int(number) => number.to_sql_checked(kind, out),
             Self::Time(at) => PgTime(*at).to_sql_checked(kind, out),
+            Self::Bool(yes) => yes.to_sql_checked(kind, out),
+            Self::Null => Ok(IsNull::Yes),
         }
     }
 
@@ -102,6 +120,7 @@ impl ToSql for Param {
 /// A row of either database. Columns are named, so that an unreadable one can be.
 pub(crate) trait Row {
     fn uuid(&self, column: &'static str) -> Result<Uuid, String>;
+    fn opt_uuid(&self, column: &'static str) -> Result<Option<Uuid>, String>;
     fn opt_text(&self, column: &'static str) -> Result<Option<String>, String>;
     fn opt_int(&self, column: &'static str) -> Result<Option<i64>, String>;
     fn opt_time(&self, column: &'static str) -> Result<Option<Timestamp>, String>;
@@ -110,6 +129,10 @@ pub(crate) trait Row {
 
 impl Row for tokio_postgres::Row {
     fn uuid(&self, column: &'static str) -> Result<Uuid, String> {
+        self.try_get(column).map_err(|e| e.to_string())
+    }
+
+    fn opt_uuid(&self, column: &'static str) -> Result<Option<Uuid>, String> {
         self.try_get(column).map_err(|e| e.to_string())
     }
 
@@ -140,6 +163,11 @@ impl Row for rusqlite::Row<'_> {
     fn uuid(&self, column: &'static str) -> Result<Uuid, String> {
         let bytes: [u8; 16] = self.get(column).map_err(|e| e.to_string())?;
         Ok(Uuid::from_bytes(bytes))
+    }
+
+    fn opt_uuid(&self, column: &'static str) -> Result<Option<Uuid>, String> {
+        let bytes: Option<[u8; 16]> = self.get(column).map_err(|e| e.to_string())?;
+        Ok(bytes.map(Uuid::from_bytes))
     }
 
     fn opt_text(&self, column: &'static str) -> Result<Option<String>, String> {
@@ -199,6 +227,10 @@ impl<'a> Reader<'a> {
 
     pub fn uuid(&self, column: &'static str) -> Read<Uuid> {
         self.row.uuid(column).map_err(|cause| self.corrupt(column, cause))
+    }
+
+    pub fn opt_uuid(&self, column: &'static str) -> Read<Option<Uuid>> {
+        self.row.opt_uuid(column).map_err(|cause| self.corrupt(column, cause))
     }
 
     pub fn text(&self, column: &'static str) -> Read<String> {

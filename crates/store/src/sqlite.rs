@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{CommitError, StoreError, Written};
 use crate::gate::{Gate, Moment};
 use crate::row::{Param, Row};
-use crate::{attempt, case, ledger, outbox};
+use crate::{alert, attempt, case, ledger, outbox, payment, race, refund};
 
 /// Jobs per transaction: enough for one flush to serve everybody who waits, few enough to keep the
 /// first of them from waiting for more than some 20 ms.
@@ -337,6 +337,14 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::Attempt(attempt) => attempt::record_sqlite(db, attempt),
         Write::OpenCase(new) => case::open_sqlite(db, new),
         Write::ResolveCase(end) => case::resolve_sqlite(db, end),
+        Write::PaymentInsert(new) => payment::insert_sqlite(db, new),
+        Write::PaymentUpdate(now) => payment::update_sqlite(db, now),
+        Write::RefundInsert(new) => refund::insert_sqlite(db, new),
+        Write::RefundUpdate(now) => refund::update_sqlite(db, now),
+        Write::PaymentLine(line) => payment::line_sqlite(db, line),
+        Write::FireAlert(alert) => alert::fire_sqlite(db, alert),
+        Write::ResolveAlert(end) => alert::resolve_sqlite(db, end),
+        Write::Race(race) => race::record_sqlite(db, race),
     }
 }
 

@@ -95,6 +95,8 @@ impl Work {
         let mut work = Self::default();
         for write in committed.flat_map(Changes::writes) {
             match write {
+                // Already in somebody's hands.
+                Write::Enqueue(effect) if effect.held_by.is_some() => {}
                 Write::Enqueue(effect) if effect.run_at <= effect.created_at => {
                     work.now(&effect.lane, effect.run_at);
                 }

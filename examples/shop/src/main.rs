@@ -67,6 +67,7 @@ async fn main() -> anyhow::Result<()> {
             created_at: now,
             expires_at: now.plus(Duration::from_secs(48 * 3600)),
             traceparent: None,
+            held_by: None,
         }
     };
     sell_with_rust(&mut client, &effect("sale-3"), true).await?;

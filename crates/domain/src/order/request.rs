@@ -1,7 +1,9 @@
 //! What a caller may ask for: `OrderRequest` v1.1.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use crate::check::Check;
+pub use crate::check::Violation;
 use crate::decimal::Decimal;
 use crate::digest;
 use crate::time::Timestamp;
@@ -66,23 +68,10 @@ pub struct OrderRequest {
     pub idempotency_key: String,
 }
 
-/// One thing that is wrong with a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    pub field: String,
-    pub problem: String,
-}
-
 impl OrderRequest {
     /// Checks a body against the contract, and says everything that is wrong with it.
     pub fn parse(body: &Value, rules: &OrderRules) -> Result<Self, Vec<Violation>> {
-        let Some(map) = body.as_object() else {
-            return Err(vec![Violation {
-                field: String::new(),
-                problem: "the body must be a JSON object".into(),
-            }]);
-        };
-        let mut check = Check { map, violations: Vec::new() };
+        let mut check = Check::of(body)?;
         check.no_other_fields();
         let request = Self {
             order_id: check.text("order_id", 1..=64, false),
@@ -97,7 +86,7 @@ impl OrderRequest {
         };
         check.tags();
         check.risk_constraints();
-        if check.violations.is_empty() { Ok(request) } else { Err(check.violations) }
+        check.finish(request)
     }
 
     /// Reads an order back that was checked when it was accepted.
@@ -119,46 +108,12 @@ pub fn request_digest(body: &Value) -> String {
     digest::digest(body, &["trace_id", "idempotency_key"])
 }
 
-struct Check<'a> {
-    map: &'a Map<String, Value>,
-    violations: Vec<Violation>,
-}
-
 impl Check<'_> {
-    fn wrong(&mut self, field: &str, problem: impl Into<String>) {
-        self.violations.push(Violation { field: field.into(), problem: problem.into() });
-    }
-
     fn no_other_fields(&mut self) {
         for key in self.map.keys().filter(|key| !FIELDS.contains(&key.as_str())) {
             let shown: String = key.chars().take(64).collect();
             self.violations.push(Violation { field: shown, problem: "unknown field".into() });
         }
-    }
-
-    fn text(
-        &mut self,
-        field: &str,
-        length: std::ops::RangeInclusive<usize>,
-        required: bool,
-    ) -> Option<String> {
-        let (min, max) = (*length.start(), *length.end());
-        match self.map.get(field) {
-            None if required => self.wrong(field, "is required"),
-            None => {}
-            Some(Value::Null) if !required => {}
-            Some(Value::String(text)) if text.contains('\0') => {
-                self.wrong(field, "must not contain NUL");
-            }
-            Some(Value::String(text)) if length.contains(&text.chars().count()) => {
-                return Some(text.clone());
-            }
-            Some(Value::String(_)) => {
-                self.wrong(field, format!("must have {min} to {max} characters"));
-            }
-            Some(_) => self.wrong(field, "must be a string"),
-        }
-        None
     }
 
     /// It travels in headers, ours and the broker's: ASCII, and nothing that they would trim.

@@ -164,12 +164,12 @@ impl Orders {
                 self.limits.give_back(request.client, counted).await;
                 match error {
                     // Somebody was faster with the same key: theirs is the order.
-                    CommitError::Taken(_) | CommitError::Stale(_) => {
-                        match self.recall(&key, &digest).await? {
-                            Some(answer) => Ok(answer),
-                            None => Err(self.unrecorded(&order.idempotency_key, &digest).await?),
-                        }
-                    }
+                    CommitError::Taken(_)
+                    | CommitError::Stale(_)
+                    | CommitError::Outdated { .. } => match self.recall(&key, &digest).await? {
+                        Some(answer) => Ok(answer),
+                        None => Err(self.unrecorded(&order.idempotency_key, &digest).await?),
+                    },
                     CommitError::Store(error) => Err(error.into()),
                 }
             }

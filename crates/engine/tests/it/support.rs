@@ -223,6 +223,7 @@ pub fn effect(lane: &Lane, kind: &str, key: Option<&str>, payload: &Value) -> Ne
         created_at: now,
         expires_at: now.plus(REMEMBER),
         traceparent: None,
+        held_by: None,
     }
 }
 

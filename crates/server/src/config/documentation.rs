@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{KEYS, Key, Kind, PER_LANE};
+use super::keys::{Key, Kind, LANE_CONCURRENCY, PER_LANE, keys};
 use super::rules::RULES;
 use super::value;
 
@@ -33,7 +33,7 @@ seconds (fractions allowed), in `_MS` milliseconds, in `_HOURS` hours (fractions
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_owned();
     let mut section = "";
-    for key in KEYS {
+    for key in keys() {
         if key.section != section {
             section = key.section;
             push(
@@ -58,6 +58,7 @@ pub fn markdown() -> String {
 fn lanes() -> String {
     let lanes: Vec<String> =
         tashika_domain::Lane::OWN.iter().map(|lane| format!("`{lane}`")).collect();
+    let own = LANE_CONCURRENCY.map(|(lane, own)| format!("{own} for `{lane}`"));
     let suffixes: Vec<String> = PER_LANE.iter().map(|suffix| format!("`{suffix}`")).collect();
     format!(
         "
@@ -67,9 +68,11 @@ fn lanes() -> String {
 `OUTBOX_MAIL_RATE_PER_SEC=2.5`.
 
 - Lanes: {}.
-- Names: {}.",
+- Names: {}.
+- Unless `CONCURRENCY` is set, it is {}.",
         lanes.join(", "),
         suffixes.join(", "),
+        own.join(", "),
     )
 }
 
@@ -102,7 +105,7 @@ pub fn defaults_toml() -> String {
 ",
     );
     let mut section = "";
-    for key in KEYS {
+    for key in keys() {
         if key.section != section {
             section = key.section;
             push(&mut text, &format!("\n## {section}"));

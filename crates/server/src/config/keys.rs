@@ -4,6 +4,8 @@
 //! (`docs/configuration.md`, `config.default.toml`) and by `tashika config`. A setting exists exactly
 //! if it has a row here. The table does not say how settings depend on each other: see `rules`.
 
+mod payments;
+
 use tashika_domain::Lane;
 
 /// What a value looks like.
@@ -106,7 +108,15 @@ pub const PER_LANE: [&str; 9] = [
 ];
 
 /// Every setting, in the order of the documentation.
-pub const KEYS: &[Key] = &[
+pub fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(payments::KEYS)
+}
+
+/// Defaults of single lanes that differ from those of all: money must not wait in a short queue
+/// behind a gateway that has stopped answering, nor news behind a sink.
+pub const LANE_CONCURRENCY: [(Lane, usize); 2] = [(Lane::PAYMENTS, 32), (Lane::EVENTS, 16)];
+
+const KEYS: &[Key] = &[
     key(
         SERVER,
         "TASHIKA_LISTEN",
@@ -160,7 +170,7 @@ pub const KEYS: &[Key] = &[
         SERVER,
         "TASHIKA_REQUEST_TIMEOUT_MS",
         Kind::Millis { min: 50, max: MAX_MILLIS },
-        "30000",
+        "60000",
         "How long a request may take as a whole before it is answered 503. Also how long a client may refuse to read an answer.",
     ),
     key(
@@ -409,10 +419,10 @@ pub fn lane_name(lane: &Lane, suffix: &str) -> String {
 /// Every name that may be set: the table, then the overrides of each lane.
 #[must_use]
 pub fn all_names() -> Vec<Known> {
-    let table = KEYS.iter().map(|key| Known { name: key.name.to_owned(), key, lane: None });
+    let table = keys().map(|key| Known { name: key.name.to_owned(), key, lane: None });
     let overrides = Lane::OWN.into_iter().flat_map(|lane| {
         PER_LANE.iter().filter_map(move |suffix| {
-            let key = KEYS.iter().find(|key| key.name.strip_prefix("OUTBOX_") == Some(*suffix))?;
+            let key = keys().find(|key| key.name.strip_prefix("OUTBOX_") == Some(*suffix))?;
             Some(Known { name: lane_name(&lane, suffix), key, lane: Some(lane.clone()) })
         })
     });

@@ -11,11 +11,14 @@ use secrecy::ExposeSecret as _;
 use tashika_domain::{Lane, LanePolicy};
 
 use super::keys::lane_name;
-use super::{Adapter, Config};
+use super::{Adapter, Config, GatewayKind};
 
 /// Shortest token that may guard an address others can reach: 16 characters of a random token are
 /// far beyond guessing at the rate at which wrong ones are answered.
 pub const MIN_TOKEN_LENGTH: usize = 16;
+
+/// Between the gateway's timeout and the answer to the caller: writing down what is known.
+pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// One rule.
 pub struct Rule {
@@ -54,6 +57,16 @@ pub const RULES: &[Rule] = &[
         keys: ["IDEMPO_TTL_HOURS", "OUTBOX_BACKOFF_SEC"],
         why: "a key must be remembered for as long as its order may still be tried; forgotten earlier, a repeat would become a second order",
         broken: forgotten_while_trying,
+    },
+    Rule {
+        keys: ["PAYMENT_GATEWAY", "STRIPE_API_KEY"],
+        why: "Stripe must know who is asking",
+        broken: no_stripe_key,
+    },
+    Rule {
+        keys: ["PAYMENT_GATEWAY", "PAYMENT_HTTP_URL"],
+        why: "the http adapter must know where the gateway is",
+        broken: no_gateway_url,
     },
     Rule {
         keys: ["RL_RATE_PER_MIN", "RL_BURST"],
@@ -97,6 +110,15 @@ pub fn doubts(config: &Config) -> Vec<String> {
     let plain = url.filter(|url| url.scheme() == "http" && !is_local(url));
     if config.broker.adapter == Adapter::Http && plain.is_some() {
         doubts.push("BROKER_URL is not https: orders travel readable for others".to_owned());
+    }
+    let (timeout, request) = (config.payments.timeout, config.http.request_timeout);
+    if config.payments.gateway != GatewayKind::Sandbox && timeout + ANSWER_MARGIN >= request {
+        doubts.push(format!(
+            "PAYMENT_GATEWAY_TIMEOUT_MS is {} ms and TASHIKA_REQUEST_TIMEOUT_MS is {} ms: a caller is \
+             told that a payment is under way before its outcome is known to be lost",
+            timeout.as_millis(),
+            request.as_millis(),
+        ));
     }
     doubts
 }
@@ -166,6 +188,18 @@ fn forgotten_while_trying(config: &Config) -> Option<String> {
 fn longest_retries(policy: &LanePolicy) -> Duration {
     let waits = (1..policy.max_attempts).map(|failures| policy.wait_after(failures, None));
     waits.fold(Duration::ZERO, Duration::saturating_add)
+}
+
+fn no_stripe_key(config: &Config) -> Option<String> {
+    let payments = &config.payments;
+    (payments.gateway == GatewayKind::Stripe && payments.stripe_key.is_none())
+        .then(|| "PAYMENT_GATEWAY is stripe and STRIPE_API_KEY is empty".to_owned())
+}
+
+fn no_gateway_url(config: &Config) -> Option<String> {
+    let payments = &config.payments;
+    (payments.gateway == GatewayKind::Http && payments.http_url.is_none())
+        .then(|| "PAYMENT_GATEWAY is http and PAYMENT_HTTP_URL is empty".to_owned())
 }
 
 fn no_burst(config: &Config) -> Option<String> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use secrecy::ExposeSecret as _;
 
 use super::documentation::{defaults_toml, markdown};
-use super::keys::KEYS;
+use super::keys::{self, keys};
 use super::*;
 
 fn environment(pairs: &[(&str, &str)]) -> Sources {
@@ -33,8 +33,8 @@ fn refused(sources: &Sources) -> String {
 #[test]
 fn every_key_stands_in_the_defaults_file_with_the_same_default() {
     let table: toml::Table = DEFAULTS.parse().unwrap();
-    assert_eq!(table.len(), KEYS.len());
-    for key in KEYS {
+    assert_eq!(table.len(), keys().count());
+    for key in keys() {
         assert!(table.contains_key(key.name), "{}", key.name);
         let resolved = source::resolve(&Sources::default());
         assert!(resolved.problems.is_empty(), "{:?}", resolved.problems);
@@ -58,7 +58,10 @@ fn the_documentation_is_the_table() {
 fn the_defaults_are_those_of_the_domain() {
     let config = load(&[]);
     for lane in Lane::OWN {
-        assert_eq!(config.lanes[&lane], LanePolicy::default(), "{lane}");
+        let own = keys::LANE_CONCURRENCY.iter().find(|(known, _)| *known == lane);
+        let mut expected = LanePolicy::default();
+        expected.concurrency = own.map_or(expected.concurrency, |(_, own)| *own);
+        assert_eq!(config.lanes[&lane], expected, "{lane}");
         assert!(config.enabled_lanes.contains(&lane), "{lane}");
     }
     assert_eq!(config.http.listen.to_string(), "127.0.0.1:8080");
@@ -66,6 +69,10 @@ fn the_defaults_are_those_of_the_domain() {
     assert_eq!(config.broker.timeout.as_millis(), 2500);
     assert_eq!(config.broker.adapter, Adapter::Paper);
     assert!(config.broker.idempotency_keys && config.traces.is_none());
+    assert_eq!(config.payments.gateway, GatewayKind::Sandbox);
+    assert_eq!(config.payments.timeout.as_secs(), 30);
+    assert_eq!(config.payments.rules, tashika_domain::payment::PaymentRules::default());
+    assert_eq!(load(&[("OUTBOX_CONCURRENCY", "2")]).lanes[&Lane::PAYMENTS].concurrency, 2);
     let instruments = config.orders.instruments.unwrap();
     assert!(instruments.contains(&"USDJPY".to_owned()));
     assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);

@@ -38,6 +38,27 @@ impl<S: Sync> FromRequest<S> for JsonBody {
     }
 }
 
+/// A JSON document, or an empty object where nothing was sent.
+#[derive(Clone, Debug)]
+pub struct OptionalJsonBody(pub Value);
+
+impl<S: Sync> FromRequest<S> for OptionalJsonBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let headers = request.headers().clone();
+        let encoding = Encoding::of(&headers)?;
+        let limits = BodyLimits::of(&request);
+        let RawBody(bytes) = RawBody::from_request(request, state).await?;
+        if bytes.is_empty() {
+            return Ok(Self(Value::Object(Map::new())));
+        }
+        check_type(&headers)?;
+        let bytes = encoding.decode(bytes, limits.bytes)?;
+        parse(&bytes).map(Self)
+    }
+}
+
 /// `application/json`, or `application/…+json`; in UTF-8, as JSON is.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refused = || Problem::new(Code::UnsupportedMediaType);

@@ -9,21 +9,19 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use tashika_engine::commands::order::{OrderError, Orders, PlaceOrder, Placed};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Client;
+use super::idempotency::{key, mark_replayed};
 use super::json::JsonBody;
 use super::problem::{Code, Document, Problem};
 use super::schema::{ExecResultSchema, OrderAckSchema, OrderRequestSchema};
 use super::unavailable;
 use crate::telemetry::Traceparent;
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 pub fn routes(orders: Arc<Orders>) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(place)).routes(routes!(find)).with_state(orders)
@@ -84,7 +82,7 @@ async fn place(
         Placed::Replayed { http_status, body } => {
             let status = StatusCode::from_u16(http_status).unwrap_or(StatusCode::OK);
             let mut response = json(status, body);
-            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+            mark_replayed(&mut response);
             response
         }
     })
@@ -135,23 +133,6 @@ fn json(status: StatusCode, body: String) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// The key as the caller meant it: bare, or as a quoted string.
-fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    // Of two, nobody knows which is meant.
-    if values.next().is_some() {
-        return Err(Problem::new(Code::IdempotencyKeyInvalid));
-    }
-    // Bytes that are no text can be equal to no key.
-    let text = std::str::from_utf8(value.as_bytes())
-        .map_err(|_| Problem::new(Code::IdempotencyMismatch))?
-        .trim();
-    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let key = quoted.unwrap_or(text);
-    Ok((!key.is_empty()).then_some(key))
-}
-
 fn refusal(error: OrderError) -> Problem {
     match error {
         OrderError::KeyMissing => Problem::new(Code::IdempotencyKeyMissing),
@@ -161,26 +142,5 @@ fn refusal(error: OrderError) -> Problem {
         OrderError::InProgress => Problem::new(Code::IdempotencyInProgress),
         OrderError::RateLimited(wait) => Problem::new(Code::RateLimited).retry_after(wait),
         OrderError::Store(error) => unavailable(&error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_come_bare_or_quoted() {
-        let read = |value: &[u8]| {
-            let mut headers = HeaderMap::new();
-            headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_bytes(value).unwrap());
-            key(&headers).map(|key| key.map(str::to_owned))
-        };
-        assert_eq!(read(b"key-0001"), Ok(Some("key-0001".into())));
-        assert_eq!(read(b"\"key-0001\""), Ok(Some("key-0001".into())));
-        assert_eq!(read(b" key-0001 "), Ok(Some("key-0001".into())));
-        assert_eq!(read(b"\"\""), Ok(None));
-        assert_eq!(read(b""), Ok(None));
-        assert!(read(b"\xff\xfe").is_err());
-        assert_eq!(key(&HeaderMap::new()), Ok(None));
     }
 }

@@ -161,3 +161,217 @@ pub struct OrderCaseSchema {
     #[schema(format = DateTime)]
     opened_at: String,
 }
+
+fn payment_example() -> Value {
+    json!({
+        "bookingId": "b-1001", "userId": "u-1", "amount": 5000, "currency": "JPY",
+        "paymentMethod": "sandbox_ok", "capture": "manual",
+    })
+}
+
+#[derive(ToSchema)]
+#[schema(as = PaymentRequest, rename_all = "camelCase", example = payment_example)]
+pub struct PaymentRequestSchema {
+    #[schema(min_length = 1, max_length = 100)]
+    booking_id: String,
+    #[schema(min_length = 1, max_length = 100)]
+    user_id: String,
+    /// In the currency's smallest unit.
+    #[schema(minimum = 1)]
+    amount: i64,
+    /// ISO 4217.
+    #[schema(min_length = 3, max_length = 3)]
+    currency: String,
+    /// The gateway's token. Card numbers are refused.
+    #[schema(min_length = 1, max_length = 255)]
+    payment_method: String,
+    #[schema(min_length = 1, max_length = 255)]
+    customer: Option<String>,
+    #[schema(max_length = 200)]
+    description: Option<String>,
+    /// Default `manual`.
+    capture: Option<CaptureSchema>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Capture, rename_all = "lowercase")]
+pub enum CaptureSchema {
+    Manual,
+    Automatic,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Amount)]
+pub struct AmountSchema {
+    /// Everything, if it is left out.
+    #[schema(minimum = 1)]
+    amount: Option<i64>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = RefundRequest)]
+pub struct RefundRequestSchema {
+    /// Everything that is left, if it is left out.
+    #[schema(minimum = 1)]
+    amount: Option<i64>,
+    #[schema(max_length = 500)]
+    reason: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = ResolveRequest)]
+pub struct ResolveRequestSchema {
+    outcome: ResolutionSchema,
+    /// Why, for whoever asks later.
+    #[schema(min_length = 1, max_length = 500)]
+    note: String,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Resolution, rename_all = "snake_case")]
+pub enum ResolutionSchema {
+    Charged,
+    NotCharged,
+    Refunded,
+}
+
+#[derive(ToSchema)]
+#[schema(as = PaymentStatus, rename_all = "UPPERCASE")]
+pub enum PaymentStatusSchema {
+    Pending,
+    Authorized,
+    Captured,
+    Refunded,
+    Failed,
+}
+
+/// A payment as it is now.
+#[derive(ToSchema)]
+#[schema(as = Payment, rename_all = "camelCase")]
+pub struct PaymentSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    status: PaymentStatusSchema,
+    /// Why it failed, or why the last operation was refused.
+    reason: Option<String>,
+    reason_code: Option<String>,
+    booking_id: String,
+    user_id: String,
+    amount: i64,
+    currency: String,
+    capture: CaptureSchema,
+    captured_amount: i64,
+    refunded_amount: i64,
+    /// Something is not known, and the gateway is being asked.
+    pending_verification: bool,
+    /// Something is not known, and a person has to decide.
+    verification_failed: bool,
+    /// There while anything is under way: ask again.
+    verification_required: Option<bool>,
+    gateway: String,
+    gateway_transaction_id: Option<String>,
+    customer: Option<String>,
+    description: Option<String>,
+    /// What is under way: `kind`, `amount`, `askedAt`.
+    operation: Option<Value>,
+    /// What is in doubt: `operation`, `reason`, `sentAt`, `attempts`, `lastCheckAt`.
+    verification: Option<Value>,
+    refunds: Vec<RefundSchema>,
+    /// What a person has to decide.
+    case: Option<CaseSchema>,
+    /// `LATE_EXECUTION`: it was executed after it had failed, and was undone.
+    races: Option<Vec<Value>>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Refund, rename_all = "camelCase")]
+pub struct RefundSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    amount: i64,
+    /// `pending`, `succeeded` or `failed`.
+    status: String,
+    reason: Option<String>,
+    pending_verification: bool,
+    gateway_refund_id: Option<String>,
+    /// `code` and `message`.
+    failure: Option<Value>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Payments, rename_all = "camelCase")]
+pub struct PaymentsSchema {
+    items: Vec<PaymentSchema>,
+    next_cursor: Option<String>,
+}
+
+/// Each line has `at`, `kind` and what there is to say: `operation`, `outcome`, `request`, `reply`,
+/// `reference`, `from`, `to`, …
+#[derive(ToSchema)]
+#[schema(as = Timeline)]
+pub struct TimelineSchema {
+    items: Vec<Value>,
+}
+
+/// Something that a person has to decide.
+#[derive(ToSchema)]
+#[schema(as = Case, rename_all = "camelCase")]
+pub struct CaseSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    kind: String,
+    /// `open` or `resolved`.
+    status: String,
+    subject_type: String,
+    subject_id: String,
+    summary: String,
+    actions: Vec<String>,
+    #[schema(format = DateTime)]
+    opened_at: String,
+    details: Value,
+    #[schema(format = DateTime)]
+    resolved_at: Option<String>,
+    resolution: Option<String>,
+    note: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Cases, rename_all = "camelCase")]
+pub struct CasesSchema {
+    items: Vec<CaseSchema>,
+    next_cursor: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Alert, rename_all = "camelCase")]
+pub struct AlertSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    rule: String,
+    /// `warning`, `high` or `critical`.
+    severity: String,
+    /// `firing` or `resolved`.
+    state: String,
+    message: String,
+    count: i64,
+    #[schema(format = DateTime)]
+    fired_at: String,
+    #[schema(format = DateTime)]
+    resolved_at: Option<String>,
+    labels: Value,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Alerts, rename_all = "camelCase")]
+pub struct AlertsSchema {
+    items: Vec<AlertSchema>,
+    next_cursor: Option<String>,
+}

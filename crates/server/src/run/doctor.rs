@@ -63,6 +63,12 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         Err(error @ AppError::Broker(_)) => {
             findings.push(Finding::bad("broker", error.to_string(), "correct the setting"));
         }
+        Err(error @ (AppError::Stripe(_) | AppError::Gateway(_))) => {
+            findings.push(Finding::bad("gateway", error.to_string(), "correct the setting"));
+        }
+        Err(error @ AppError::Sink(_)) => {
+            findings.push(Finding::bad("events", error.to_string(), "correct the setting"));
+        }
         Ok(app) => {
             findings.extend(database(&app).await?);
             findings.extend(workers(&app, config).await?);

@@ -204,7 +204,7 @@ async fn release(
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let rescuer = Rescuer::new(std::sync::Arc::new(app.engine(config)));
+    let rescuer = Rescuer::new(std::sync::Arc::new(app.engine(config, true)));
     let lanes = match lane {
         Some(lane) => vec![lane],
         None => config.lanes.keys().cloned().collect(),

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
-use crate::http::{RequestIds, Shell, listener, orders};
+use crate::http::{RequestIds, Shell, listener, orders, payments, watch};
 use crate::signals;
 use crate::telemetry::{self, Metrics};
 
@@ -27,13 +27,21 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         .with_context(|| format!("TASHIKA_LISTEN: cannot listen on {}", config.http.listen))?;
     let address = listener.local_addr()?;
 
-    let engine = args.role.works().then(|| app.engine(config).start());
+    let engine = app.engine(config, args.role.works()).start();
+    if let (Some(interval), true) = (config.payments.reconcile_interval, args.role.works()) {
+        app.till.schedule_reconciliation(interval).await?;
+    }
     let ids = app.ids.clone();
     let mut shell = Shell::new(config, RequestIds::new(move || ids.uuid()))
         .open(health::open_routes(Arc::new(Readiness::new(app.store.clone(), app.clock))))
         .protected(health::protected_routes(metrics.clone()));
     if args.role.takes_requests() {
-        shell = shell.protected(orders::routes(Arc::new(app.orders(config))));
+        let payments = Arc::new(app.payments(config, engine.engine()));
+        let ask_again = config.payments.rules.verify_interval;
+        shell = shell
+            .protected(orders::routes(Arc::new(app.orders(config))))
+            .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
+            .protected(watch::routes(app.store.clone()));
     }
     let (router, _) = shell.build();
     let upkeep = tokio::spawn(metrics.upkeep(stop.clone()));
@@ -42,7 +50,6 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
 
     // Both stop at the same moment: while the last requests are answered, nothing new is claimed.
     let working = async {
-        let Some(engine) = engine else { return };
         stop.cancelled().await;
         if !engine.stop(config.shutdown).await {
             tracing::warn!("some effects did not end in time; another process takes them over");

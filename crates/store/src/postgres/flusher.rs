@@ -18,6 +18,7 @@ use tashika_domain::{Changes, Write};
 use tokio::sync::{Mutex, mpsc};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use super::Job;
 use super::listener::Announcer;
@@ -25,7 +26,7 @@ use crate::claim::Floors;
 use crate::error::{CommitError, StoreError, Written};
 use crate::step::{Lost, Owner, Step};
 use crate::wakeups::{Wakeups, Work};
-use crate::{attempt, case, ledger, outbox};
+use crate::{alert, attempt, case, ledger, outbox, payment, race, refund};
 
 /// Changes per transaction: beyond a thousand rows a statement gains nothing.
 const BATCH_MAX: usize = 1000;
@@ -131,6 +132,8 @@ enum Touch<'a> {
     Effect(EffectId),
     EffectKey(&'a str, &'a str),
     Case(&'a str, &'a str),
+    Payment(Uuid),
+    Alert(&'a str, &'a str),
 }
 
 fn touches(changes: &Changes) -> Vec<Touch<'_>> {
@@ -153,8 +156,16 @@ fn touches(changes: &Changes) -> Vec<Touch<'_>> {
             Write::Requeue(wish) => touched.push(Touch::Effect(wish.id)),
             Write::OpenCase(new) => touched.push(Touch::Case(new.kind, &new.subject_id)),
             Write::ResolveCase(end) => touched.push(Touch::Case(end.kind, &end.subject_id)),
-            // Goes with the settlement of its effect.
-            Write::Attempt(_) => {}
+            Write::PaymentInsert(payment) | Write::PaymentUpdate(payment) => {
+                touched.push(Touch::Payment(payment.id));
+            }
+            Write::RefundInsert(refund) | Write::RefundUpdate(refund) => {
+                touched.push(Touch::Payment(refund.payment_id));
+            }
+            Write::FireAlert(alert) => touched.push(Touch::Alert(alert.rule, &alert.subject)),
+            Write::ResolveAlert(end) => touched.push(Touch::Alert(end.rule, &end.subject)),
+            // Goes with the settlement of its effect, with its payment, or is nobody else's.
+            Write::Attempt(_) | Write::PaymentLine(_) | Write::Race(_) => {}
         }
     }
     touched
@@ -373,6 +384,11 @@ fn failed(error: &tokio_postgres::Error, written: Written) -> Tried {
     }
 }
 
+#[expect(clippy::borrowed_box, reason = "that is how a write holds a large row")]
+fn unboxed<'a, T>(rows: &[(Owner, &'a Box<T>)]) -> Vec<(Owner, &'a T)> {
+    rows.iter().map(|(owner, row)| (*owner, &***row)).collect()
+}
+
 /// The writes of one kind together, in the order of the kinds.
 fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     macro_rules! rows {
@@ -399,6 +415,10 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(LedgerSettle, |rows| ledger::settle_pg(rows));
     step!(LedgerReopen, |rows| ledger::reopen_pg(&rows));
     step!(LedgerSeen, |rows| ledger::seen_pg(&rows));
+    step!(PaymentInsert, |rows| payment::insert_pg(&unboxed(&rows)));
+    step!(PaymentUpdate, |rows| payment::update_pg(&unboxed(&rows)));
+    step!(RefundInsert, |rows| refund::insert_pg(&unboxed(&rows)));
+    step!(RefundUpdate, |rows| refund::update_pg(&unboxed(&rows)));
     step!(Enqueue, |rows| outbox::enqueue_pg(rows));
     step!(Settle, |rows| outbox::settle_pg(rows));
     step!(Release, |rows| outbox::release_pg(rows));
@@ -406,5 +426,9 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(Attempt, |rows| attempt::record_pg(&rows));
     step!(OpenCase, |rows| case::open_pg(&rows));
     step!(ResolveCase, |rows| case::resolve_pg(&rows));
+    step!(PaymentLine, |rows| payment::line_pg(&rows));
+    step!(FireAlert, |rows| alert::fire_pg(&rows));
+    step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
+    step!(Race, |rows| race::record_pg(&rows));
     steps
 }

@@ -38,6 +38,7 @@ async fn an_effect_reads_back_as_it_was_written(db: Db) {
         created_at: Timestamp::from_micros(1_699_999_999_999_999),
         expires_at: at(FOREVER),
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        held_by: None,
     };
     enqueue(&store, [new.clone()]).await;
     let expected = EffectRow {

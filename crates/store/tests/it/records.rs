@@ -112,6 +112,7 @@ async fn a_case_reads_back(db: Db) {
         actions: vec!["retry".into(), "mark_failed".into()],
         details: found[0].details.clone(),
         opened_at: at(1),
+        resolution: None,
     };
     assert_eq!(found, [expected]);
     assert_eq!(store.cases_of("payment", "a").await.unwrap(), []);

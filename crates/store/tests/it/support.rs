@@ -232,6 +232,7 @@ pub fn effect(number: u64) -> NewEffect {
         created_at: at(0),
         expires_at: at(FOREVER),
         traceparent: None,
+        held_by: None,
     }
 }
 
@@ -323,6 +324,7 @@ pub enum Said {
     Done,
     Taken(Key),
     Stale(EffectId),
+    Outdated(&'static str),
     Rejected,
     Unavailable(Written),
     Other(String),
@@ -332,6 +334,7 @@ pub fn said(result: &Result<(), CommitError>) -> Said {
     match result {
         Ok(()) => Said::Done,
         Err(CommitError::Taken(key)) => Said::Taken(*key),
+        Err(CommitError::Outdated { table, .. }) => Said::Outdated(table),
         Err(CommitError::Stale(id)) => Said::Stale(*id),
         Err(CommitError::Store(StoreError::Rejected(_))) => Said::Rejected,
         Err(CommitError::Store(StoreError::Unavailable { written, .. })) => {

@@ -94,6 +94,10 @@ codes! {
         title "Order not found" "注文が見つかりません"
         detail "No order is known under this idempotency key." "この冪等キーの注文はありません。"
         advice "The order was never accepted, or its key has expired (`IDEMPO_TTL_HOURS`)." "注文は受け付けられていないか、キーの有効期限（`IDEMPO_TTL_HOURS`）が切れています。"
+    PaymentNotFound "PAYMENT_NOT_FOUND" NOT_FOUND
+        title "Payment not found" "決済が見つかりません"
+        detail "No payment has this id." "この ID の決済はありません。"
+        advice "Use the `id` that creating the payment answered, or look it up with `GET /payments?bookingId=…`." "作成時に返された `id` を使うか、`GET /payments?bookingId=…` で探してください。"
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
         title "Method not allowed" "許可されていないメソッド"
         detail "This path does not take this method." "このパスではこのメソッドを使えません。"
@@ -110,6 +114,14 @@ codes! {
         title "Still in progress" "処理中です"
         detail "A request with this idempotency key is being processed." "この冪等キーのリクエストは処理中です。"
         advice "Repeat the request after the seconds in `Retry-After`; it will answer with the result." "`Retry-After` の秒数だけ待って再送すると、結果が返ります。"
+    PaymentBusy "PAYMENT_BUSY" CONFLICT retry 1
+        title "Operation under way" "別の操作を処理中です"
+        detail "Another operation of this payment has not ended yet." "この決済の別の操作がまだ終わっていません。"
+        advice "Look at `operation` and `verification` of the payment, and ask again when it has ended. A payment whose verification has failed waits for a person (`POST /payments/{id}/resolve`)." "決済の `operation` と `verification` を確認し、終わってから再試行してください。確認に失敗した決済は担当者の判断（`POST /payments/{id}/resolve`）を待っています。"
+    NoOpenCase "NO_OPEN_CASE" CONFLICT
+        title "No open case" "未解決のケースがありません"
+        detail "No case of this payment waits for a decision." "この決済に判断待ちのケースはありません。"
+        advice "A decision is taken only after verification has failed. Until then Tashika asks the gateway by itself; `POST /payments/{id}/verify` asks at once." "判断できるのは確認が失敗した後だけです。それまでは Tashika がゲートウェイに問い合わせます。`POST /payments/{id}/verify` ですぐに問い合わせられます。"
     MisdirectedRequest "MISDIRECTED_REQUEST" MISDIRECTED_REQUEST
         title "Misdirected request" "宛先の誤り"
         detail "Without API tokens this server answers only under a loopback name." "API トークンが未設定のため、ループバックの名前でのみ応答します。"
@@ -130,6 +142,18 @@ codes! {
         title "Validation error" "入力エラー"
         detail "The request breaks rules of the contract." "リクエストが契約の規則に反しています。"
         advice "`errors` lists every field that is wrong and why. Nothing was stored, and the key is still free." "`errors` に誤りのある項目と理由がすべて示されています。何も保存されておらず、キーは未使用のままです。"
+    PaymentStateConflict "PAYMENT_STATE_CONFLICT" UNPROCESSABLE_ENTITY
+        title "State does not allow it" "この状態では操作できません"
+        detail "The payment's state does not allow this." "決済の状態がこの操作を許していません。"
+        advice "AUTHORIZED can be captured or voided, CAPTURED can be refunded. The states are described in `docs/states/payment.md`. Nothing was done." "AUTHORIZED は売上確定か取消、CAPTURED は返金ができます。状態は `docs/states/payment.md` にあります。何も行われていません。"
+    AmountTooHigh "AMOUNT_TOO_HIGH" UNPROCESSABLE_ENTITY
+        title "Amount too high" "金額が大きすぎます"
+        detail "The amount is higher than what is left." "金額が残額を超えています。"
+        advice "A capture takes at most what is authorized, a refund at most what was captured and is neither given back nor reserved by another refund. Nothing was done." "売上確定は承認額まで、返金は売上額から返金済みと処理中の返金を除いた額までです。何も行われていません。"
+    ResolutionDoesNotFit "RESOLUTION_DOES_NOT_FIT" UNPROCESSABLE_ENTITY
+        title "Decision does not fit" "判断が当てはまりません"
+        detail "This decision does not answer what is in doubt." "この判断は不明な点への答えになっていません。"
+        advice "Where a refund is in doubt, say `refunded` or `charged`." "返金が不明な場合は `refunded` か `charged` を指定してください。"
     RateLimited "RATE_LIMITED" TOO_MANY_REQUESTS retry 1
         title "Too many requests" "リクエストが多すぎます"
         detail "This client has sent more than it may." "このクライアントの上限を超えました。"

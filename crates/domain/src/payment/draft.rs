@@ -1,0 +1,371 @@
+//! A decision in the making: the payment as it will be, and everything that is written with it.
+
+use serde_json::{Value, json};
+
+use super::{
+    ALERT_VERIFICATION, At, CASE_UNKNOWN, Doubt, EXPIRY_KIND, KIND, Operation, OperationKind,
+    Payment, Refund, RefundStatus, RequestKey, Subject, status,
+};
+use crate::alert::{AlertResolution, NewAlert, Severity};
+use crate::case::{CaseResolution, NewCase};
+use crate::changes::{Changes, PaymentLine, Write};
+use crate::effect::{Effect, EffectId, NewEffect};
+use crate::event::Event as Published;
+use crate::ids::derived;
+use crate::lane::Lane;
+use crate::ledger::{LedgerKey, LedgerSettlement, LedgerStatus};
+use crate::outcome::Reason;
+
+/// What a decision has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// The payment after it.
+    pub payment: Payment,
+    pub changes: Changes,
+    /// What the worker named in [`At`] carries out next.
+    pub next: Option<Effect>,
+}
+
+pub(super) struct Draft<'a> {
+    before: Option<&'a Payment>,
+    pub payment: Payment,
+    pub at: At<'a>,
+    changes: Changes,
+    next: Option<Effect>,
+    /// With which words an open case is closed, if this change answers it.
+    closing: (&'static str, String),
+    /// Numbers what this change creates.
+    count: u32,
+    lines: u32,
+}
+
+impl<'a> Draft<'a> {
+    /// Of a payment that does not exist yet.
+    pub fn birth(payment: Payment, at: At<'a>) -> Self {
+        Self {
+            before: None,
+            payment,
+            at,
+            changes: Changes::new(),
+            next: None,
+            closing: ("verified", "the outcome has become known".to_owned()),
+            count: 0,
+            lines: 0,
+        }
+    }
+
+    pub fn of(before: &'a Payment, at: At<'a>) -> Self {
+        let mut payment = before.clone();
+        payment.version += 1;
+        payment.updated_at = at.now;
+        Self { before: Some(before), ..Self::birth(payment, at) }
+    }
+
+    pub fn finish(mut self) -> Decided {
+        match self.before {
+            None => self.changes.push(Write::PaymentInsert(Box::new(self.payment.clone()))),
+            Some(before) => {
+                self.changes.push(Write::PaymentUpdate(Box::new(self.payment.clone())));
+                if before.verification_failed() && !self.payment.verification_failed() {
+                    self.close_case();
+                }
+            }
+        }
+        let known = self.before.map_or(&[][..], |before| &before.refunds);
+        for (index, refund) in self.payment.refunds.iter().enumerate() {
+            match known.get(index) {
+                None => self.changes.push(Write::RefundInsert(Box::new(refund.clone()))),
+                Some(old) if old != refund => {
+                    self.changes.push(Write::RefundUpdate(Box::new(refund.clone())));
+                }
+                Some(_) => {}
+            }
+        }
+        Decided { payment: self.payment, changes: self.changes, next: self.next }
+    }
+
+    pub fn push(&mut self, write: Write) {
+        self.changes.push(write);
+    }
+
+    /// A new id for something that this change creates.
+    pub fn id(&mut self, what: &str) -> uuid::Uuid {
+        self.count += 1;
+        let parts: [&[u8]; 4] = [
+            self.payment.id.as_bytes(),
+            &self.payment.version.to_be_bytes(),
+            &self.count.to_be_bytes(),
+            what.as_bytes(),
+        ];
+        derived(self.at.now, &parts)
+    }
+
+    /// A line of the timeline.
+    pub fn line(&mut self, kind: &'static str, entry: &Value) {
+        let number = self.lines;
+        self.lines += 1;
+        self.changes.push(Write::PaymentLine(PaymentLine {
+            payment_id: self.payment.id,
+            version: self.payment.version,
+            number,
+            at: self.at.now,
+            kind,
+            entry: entry.to_string(),
+        }));
+    }
+
+    /// Takes a transition of the machine, writes it down and tells the world.
+    pub fn step(&mut self, event: status::Event, details: &Value) -> Result<(), Reason> {
+        let from = self.payment.status;
+        let to = status::next(from, event)
+            .map_err(|illegal| Reason::new("ILLEGAL_TRANSITION", illegal.to_string()))?;
+        self.payment.status = to;
+        let mut entry = json!({"from": from, "to": to, "event": format!("{event:?}")});
+        merge(&mut entry, details);
+        self.line("transition", &entry);
+        self.publish(event.published_as(), details);
+        Ok(())
+    }
+
+    /// An event for every sink.
+    pub fn publish(&mut self, kind: &'static str, details: &Value) {
+        if self.at.rules.sinks.is_empty() {
+            return;
+        }
+        let id = self.id("event");
+        let payment = &self.payment;
+        let mut payload = json!({
+            "paymentId": payment.id,
+            "bookingId": payment.request.booking_id,
+            "userId": payment.request.user_id,
+            "status": payment.status,
+            "amount": payment.request.amount,
+            "currency": payment.request.currency,
+            "capturedAmount": payment.captured_amount,
+            "refundedAmount": payment.refunded_amount,
+        });
+        merge(&mut payload, details);
+        let event = Published {
+            id,
+            kind: kind.into(),
+            aggregate_id: payment.id.to_string(),
+            occurred_at: self.at.now,
+            payload,
+        };
+        for sink in &self.at.rules.sinks {
+            let effect = EffectId(self.id("delivery"));
+            let traceparent = self.payment.traceparent.clone();
+            let expires_at = self.at.now.plus(self.at.rules.keep);
+            self.changes.push(Write::Enqueue(event.delivery(
+                effect,
+                sink,
+                expires_at,
+                traceparent,
+            )));
+        }
+    }
+
+    /// Begins an operation: the row says that it is under way before anything leaves.
+    pub fn begin(&mut self, kind: OperationKind, amount: i64, key: Option<RequestKey>) {
+        let effect = self.enqueue(kind.as_str(), &json!({"operation": kind.as_str()}));
+        let asked_at = self.at.now;
+        self.payment.operation =
+            Some(Operation { kind, amount, effect, key, asked_at, doubt: None });
+        self.payment.failure = None;
+    }
+
+    /// Reserves a refund and begins it.
+    pub fn begin_refund(&mut self, amount: i64, reason: Option<String>, key: RequestKey) {
+        let number = u32::try_from(self.payment.refunds.len()).unwrap_or(u32::MAX) + 1;
+        let id = self.id("refund");
+        let effect = self.enqueue("refund", &json!({"operation": "refund", "refundId": id}));
+        let now = self.at.now;
+        self.payment.refunds.push(Refund {
+            id,
+            payment_id: self.payment.id,
+            number,
+            amount,
+            reason,
+            status: RefundStatus::Pending,
+            gateway_refund_id: None,
+            failure: None,
+            effect,
+            key,
+            doubt: None,
+            created_at: now,
+            updated_at: now,
+        });
+    }
+
+    fn enqueue(&mut self, name: &str, details: &Value) -> EffectId {
+        let id = EffectId(self.id("effect"));
+        let mut payload = json!({"paymentId": self.payment.id});
+        merge(&mut payload, details);
+        let effect = NewEffect {
+            id,
+            lane: Lane::PAYMENTS,
+            kind: KIND.into(),
+            key: Some(format!("{}:{name}:{}", self.payment.id, self.payment.version)),
+            digest: None,
+            payload: payload.to_string(),
+            run_at: self.at.now,
+            created_at: self.at.now,
+            expires_at: self.at.now.plus(self.at.rules.keep),
+            traceparent: self.payment.traceparent.clone(),
+            held_by: self.at.worker.map(ToOwned::to_owned),
+        };
+        self.next = effect.in_hand();
+        self.changes.push(Write::Enqueue(effect));
+        id
+    }
+
+    /// The timer that releases the authorization if nobody captures it.
+    pub fn start_expiry(&mut self) {
+        let now = self.at.now;
+        let id = EffectId(self.id("expiry"));
+        self.changes.push(Write::Enqueue(NewEffect {
+            id,
+            lane: Lane::TIMERS,
+            kind: EXPIRY_KIND.into(),
+            key: Some(self.payment.id.to_string()),
+            digest: None,
+            payload: json!({"paymentId": self.payment.id}).to_string(),
+            run_at: now.plus(self.at.rules.authorization_lifetime),
+            created_at: now,
+            expires_at: now.plus(self.at.rules.keep),
+            traceparent: self.payment.traceparent.clone(),
+            held_by: None,
+        }));
+    }
+
+    /// The operation has ended; its caller's key is answered from now on.
+    pub fn end_operation(&mut self, failure: Option<&Reason>) {
+        let Some(operation) = self.payment.operation.take() else { return };
+        let (scope, fine) = scope_of(operation.kind);
+        if let Some(key) = operation.key {
+            self.settle_ledger(scope, &key, fine, failure);
+        }
+        if let Some(reason) = failure {
+            self.payment.failure = Some(reason.clone());
+        }
+    }
+
+    pub fn settle_ledger(
+        &mut self,
+        scope: &'static str,
+        key: &RequestKey,
+        fine: u16,
+        failure: Option<&Reason>,
+    ) {
+        let (status, http_status) = match failure {
+            None => (LedgerStatus::Succeeded, fine),
+            Some(reason) => (LedgerStatus::Failed, super::ask::http_status(&reason.code)),
+        };
+        let response = json!({"paymentId": self.payment.id}).to_string();
+        self.changes.push(Write::LedgerSettle(LedgerSettlement {
+            key: LedgerKey::new(scope, &key.key),
+            request_digest: key.digest.clone(),
+            status,
+            http_status,
+            result_digest: None,
+            response,
+            now: self.at.now,
+            expires_at: self.at.now.plus(self.at.rules.remember),
+        }));
+    }
+
+    pub fn doubt_mut(&mut self, subject: Subject) -> Option<&mut Option<Doubt>> {
+        match subject {
+            Subject::Operation(_) => self.payment.operation.as_mut().map(|o| &mut o.doubt),
+            Subject::Refund(index) => self.payment.refunds.get_mut(index).map(|r| &mut r.doubt),
+        }
+    }
+
+    /// Software has done what it can: a person decides, with the timeline before them.
+    pub fn open_case(&mut self, subject: Subject, message: &'static str, error: &Reason) {
+        let operation = name_of(subject);
+        let labels = json!({
+            "paymentId": self.payment.id,
+            "operation": operation,
+            "error": format!("{}: {}", error.code, error.message),
+        });
+        self.line(
+            "verification_failed",
+            &json!({"operation": operation, "alert": message,
+            "code": error.code, "message": error.message}),
+        );
+        let alert = NewAlert {
+            id: self.id("alert"),
+            rule: ALERT_VERIFICATION,
+            subject: self.payment.id.to_string(),
+            severity: Severity::High,
+            message,
+            labels: labels.to_string(),
+            now: self.at.now,
+        };
+        self.push(Write::FireAlert(alert));
+        let request = &self.payment.request;
+        let summary = format!(
+            "Nobody can say whether the {operation} of payment {} ({} {}) happened at {}.",
+            self.payment.id, request.amount, request.currency, self.payment.gateway,
+        );
+        let case = NewCase {
+            id: self.id("case"),
+            kind: CASE_UNKNOWN,
+            subject_type: KIND,
+            subject_id: self.payment.id.to_string(),
+            summary,
+            actions: super::resolve::ACTIONS.to_vec(),
+            details: labels.to_string(),
+            now: self.at.now,
+        };
+        self.push(Write::OpenCase(case));
+    }
+
+    /// A person's words, for the case that this change answers.
+    pub fn closed_by(&mut self, action: &'static str, note: &str) {
+        self.closing = (action, note.to_owned());
+    }
+
+    fn close_case(&mut self) {
+        let (action, note) = self.closing.clone();
+        let (subject_id, now) = (self.payment.id.to_string(), self.at.now);
+        self.changes.push(Write::ResolveCase(CaseResolution {
+            kind: CASE_UNKNOWN,
+            subject_id: subject_id.clone(),
+            action: action.into(),
+            note,
+            now,
+        }));
+        self.changes.push(Write::ResolveAlert(AlertResolution {
+            rule: ALERT_VERIFICATION,
+            subject: subject_id,
+            now,
+        }));
+    }
+}
+
+/// The ledger scope of an operation, and the HTTP status of its good end.
+pub(super) const fn scope_of(kind: OperationKind) -> (&'static str, u16) {
+    match kind {
+        OperationKind::Authorize => (super::SCOPE, 201),
+        OperationKind::Capture => ("payment_capture", 200),
+        OperationKind::Void | OperationKind::Undo => ("payment_void", 200),
+    }
+}
+
+/// The ledger scope of refunds.
+pub(super) const REFUND_SCOPE: &str = "payment_refund";
+
+pub(super) const fn name_of(subject: Subject) -> &'static str {
+    match subject {
+        Subject::Operation(kind) => kind.as_str(),
+        Subject::Refund(_) => "refund",
+    }
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+}

@@ -1,0 +1,128 @@
+//! What the gateway says without an attempt: webhooks, a question asked by hand, reconciliation.
+//!
+//! A message may be late, doubled or out of order. Only what ends something that is under way, or
+//! shows that money moved after a payment was declared failed, changes anything.
+
+use serde_json::json;
+
+use super::conclude::{Unclear, adopt, captured, end_refund, still_taken, voided};
+use super::draft::{Decided, Draft};
+use super::remote::{Remote, RemoteRefundState, RemoteState, code};
+use super::{At, CASE_DIFFERENCE, KIND, OperationKind, Payment, RefundStatus, Status, Subject};
+use crate::case::NewCase;
+use crate::changes::Write;
+use crate::outcome::Reason;
+use crate::race::NewRace;
+
+/// Takes over what can be taken over. `None`: nothing new.
+#[must_use]
+pub fn hear(payment: &Payment, remote: &Remote, source: &str, at: At<'_>) -> Option<Decided> {
+    let mut draft = Draft::of(payment, at);
+    draft.line("heard", &json!({"source": source, "found": remote.state.as_str()}));
+    let mut news = operation(&mut draft, remote);
+    news |= refunds(&mut draft, remote);
+    news.then(|| draft.finish())
+}
+
+fn operation(draft: &mut Draft<'_>, remote: &Remote) -> bool {
+    if let Some(operation) = &draft.payment.operation {
+        let kind = operation.kind;
+        // An authorization that has not been seen yet may be on its way.
+        if kind == OperationKind::Authorize && remote.state == RemoteState::Voided {
+            let known = draft.payment.gateway_transaction_id.is_some();
+            return known && adopt(draft, Subject::Operation(kind), remote).is_ok();
+        }
+        let before = draft.payment.clone();
+        return match adopt(draft, Subject::Operation(kind), remote) {
+            Ok(()) => true,
+            Err(Unclear::Wait(..) | Unclear::CannotAsk(_)) => {
+                draft.payment = before;
+                false
+            }
+        };
+    }
+    match (draft.payment.status, remote.state) {
+        (Status::Failed, RemoteState::Authorized) => late(draft, remote, "VOIDED"),
+        (Status::Failed, RemoteState::Captured) if still_taken(remote) > 0 => {
+            late(draft, remote, "REFUNDED")
+        }
+        (Status::Authorized, RemoteState::Captured) => captured(draft, remote.captured).is_ok(),
+        (Status::Authorized, RemoteState::Voided) => {
+            let gone = Reason::new(code::AUTHORIZATION_GONE, "the authorization is gone");
+            let done = voided(draft, Some(&gone)).is_ok();
+            draft.payment.failure = Some(gone);
+            done
+        }
+        _ => false,
+    }
+}
+
+/// Money moved after the payment had been declared failed: it is given back.
+fn late(draft: &mut Draft<'_>, remote: &Remote, resolution: &'static str) -> bool {
+    if let Some(id) = &remote.gateway_id {
+        draft.payment.gateway_transaction_id.get_or_insert_with(|| id.clone());
+    }
+    let details = json!({"paymentId": draft.payment.id, "found": remote.state.as_str(),
+        "amount": draft.payment.request.amount, "currency": draft.payment.request.currency});
+    let race = NewRace {
+        id: draft.id("race"),
+        scenario: "LATE_EXECUTION",
+        subject_type: KIND,
+        subject_id: draft.payment.id.to_string(),
+        resolution,
+        details: details.to_string(),
+        now: draft.at.now,
+    };
+    draft.line("race", &json!({"scenario": race.scenario, "resolution": resolution}));
+    draft.push(Write::Race(race));
+    let failure = draft.payment.failure.clone();
+    let amount = draft.payment.request.amount;
+    draft.begin(OperationKind::Undo, amount, None);
+    draft.payment.failure = failure;
+    true
+}
+
+fn refunds(draft: &mut Draft<'_>, remote: &Remote) -> bool {
+    let mut news = false;
+    for heard in remote.refunds.iter().flatten() {
+        let Some(index) =
+            draft.payment.refunds.iter().position(|ours| heard.refund_id == Some(ours.id))
+        else {
+            continue;
+        };
+        match (draft.payment.refunds[index].status, heard.state) {
+            (RefundStatus::Pending, _) => {
+                end_refund(draft, Subject::Refund(index), heard);
+                news = true;
+            }
+            // Days later the bank sent it back: the money is with us again.
+            (RefundStatus::Succeeded, RemoteRefundState::Failed) => {
+                bounced(draft, index);
+                news = true;
+            }
+            _ => {}
+        }
+    }
+    news
+}
+
+fn bounced(draft: &mut Draft<'_>, index: usize) {
+    let refund = &draft.payment.refunds[index];
+    let summary = format!(
+        "The gateway could not deliver refund {} of {} {} for payment {}: the money is back with us.",
+        refund.number, refund.amount, draft.payment.request.currency, draft.payment.id,
+    );
+    let details = json!({"paymentId": draft.payment.id, "refundId": refund.id});
+    draft.line("refund_bounced", &details);
+    let case = NewCase {
+        id: draft.id("case"),
+        kind: CASE_DIFFERENCE,
+        subject_type: KIND,
+        subject_id: draft.payment.id.to_string(),
+        summary,
+        actions: vec!["settled"],
+        details: details.to_string(),
+        now: draft.at.now,
+    };
+    draft.push(Write::OpenCase(case));
+}

@@ -1,0 +1,115 @@
+//! Lists: `?limit=&cursor=` in, `{"items": […], "nextCursor": "…"}` out.
+
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::problem::{Code, Problem};
+
+const LIMIT_DEFAULT: i64 = 50;
+const LIMIT_MAX: i64 = 500;
+
+/// The query of a list, taken apart name by name.
+pub struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+/// Which part of a list is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub limit: i64,
+    /// The last item of the page before.
+    pub before: Option<Uuid>,
+}
+
+impl Query {
+    /// Reads a query that may hold `known` names, beside `limit` and `cursor`.
+    pub fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            let expected = known.iter().chain(&["limit", "cursor"]).any(|known| *known == name);
+            let twice = pairs.iter().any(|(seen, _)| *seen == name);
+            if !expected || twice || value.contains('\0') {
+                let names = known.join(", ");
+                return Err(Problem::new(Code::BadRequest).detail(
+                    format!("The query takes limit, cursor, {names}, each once."),
+                    format!("クエリには limit、cursor、{names} をそれぞれ 1 回だけ指定できます。"),
+                ));
+            }
+            // An empty value is as good as none.
+            if !value.is_empty() {
+                pairs.push((name.into_owned(), value.into_owned()));
+            }
+        }
+        Ok(Self { pairs })
+    }
+
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A value that must be one of a few words.
+    pub fn word<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        parse(text).map(Some).ok_or_else(|| {
+            Problem::new(Code::BadRequest).detail(
+                format!("{name} has a value that it cannot have."),
+                format!("{name} の値が正しくありません。"),
+            )
+        })
+    }
+
+    pub fn page(&self) -> Result<Page, Problem> {
+        let limit = self.word("limit", |text| {
+            text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit))
+        })?;
+        let before = self.word("cursor", |text| text.parse().ok())?;
+        Ok(Page { limit: limit.unwrap_or(LIMIT_DEFAULT), before })
+    }
+}
+
+impl Page {
+    /// One more than asked for shows whether there is another page.
+    #[must_use]
+    pub const fn fetch(self) -> i64 {
+        self.limit + 1
+    }
+
+    /// The answer; `items` may hold one more than asked for.
+    pub fn answer(self, mut items: Vec<(Uuid, Value)>) -> Response {
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let cursor = items.last().filter(|_| more).map(|(id, _)| *id);
+        let items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
+        let mut body = json!({ "items": items });
+        if let Some(cursor) = cursor {
+            body["nextCursor"] = json!(cursor);
+        }
+        Json(body).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_taken_by_name() {
+        let query =
+            Query::read(Some("status=a%20b&limit=7&bookingId="), &["status", "bookingId"]).unwrap();
+        assert_eq!(query.text("status"), Some("a b"));
+        assert_eq!(query.text("bookingId"), None);
+        assert_eq!(query.page().unwrap(), Page { limit: 7, before: None });
+        for bad in ["x=1", "status=a&status=b", "limit=0", "limit=501", "limit=x", "cursor=x"] {
+            let read = Query::read(Some(bad), &["status"]).and_then(|query| query.page());
+            assert!(read.is_err(), "{bad}");
+        }
+    }
+}

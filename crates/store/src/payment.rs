@@ -1,0 +1,363 @@
+//! `payments` and `payment_timeline`.
+
+use rusqlite::{Connection, params};
+use tashika_domain::Timestamp;
+use tashika_domain::changes::PaymentLine;
+use tashika_domain::effect::EffectId;
+use tashika_domain::outcome::Reason;
+use tashika_domain::payment::{
+    CaptureMode, Doubt, Operation, OperationKind, Payment, PaymentRequest, RequestKey, Status,
+};
+use uuid::Uuid;
+
+use crate::Store;
+use crate::error::{CommitError, StoreError};
+use crate::row::{Param, PgTime, Reader, Row};
+use crate::step::{Owner, Step, column};
+use crate::table::{Column, Kind, Lazy, Table};
+
+const FIXED: [Column; 14] = [
+    ("id", Kind::Uuid),
+    ("booking_id", Kind::Text),
+    ("user_id", Kind::Text),
+    ("amount", Kind::Int),
+    ("currency", Kind::Text),
+    ("payment_method", Kind::Text),
+    ("customer", Kind::Text),
+    ("description", Kind::Text),
+    ("capture", Kind::Text),
+    ("idempotency_key", Kind::Text),
+    ("request_digest", Kind::Text),
+    ("gateway", Kind::Text),
+    ("traceparent", Kind::Text),
+    ("created_at", Kind::Time),
+];
+
+const CHANGING: [Column; 23] = [
+    ("version", Kind::Int),
+    ("status", Kind::Text),
+    ("captured_amount", Kind::Int),
+    ("refunded_amount", Kind::Int),
+    ("refunding_amount", Kind::Int),
+    ("gateway_transaction_id", Kind::Text),
+    ("failure_code", Kind::Text),
+    ("failure_reason", Kind::Text),
+    ("operation", Kind::Text),
+    ("operation_amount", Kind::Int),
+    ("operation_effect", Kind::Uuid),
+    ("operation_key", Kind::Text),
+    ("operation_digest", Kind::Text),
+    ("operation_asked_at", Kind::Time),
+    ("pending_verification", Kind::Bool),
+    ("verification_failed", Kind::Bool),
+    ("verification_code", Kind::Text),
+    ("verification_message", Kind::Text),
+    ("verification_sent_at", Kind::Time),
+    ("verification_attempts", Kind::Int),
+    ("last_verification_at", Kind::Time),
+    ("operation_given_up", Kind::Bool),
+    ("updated_at", Kind::Time),
+];
+
+static TABLE: Lazy = Lazy::new(|| Table::new("payments", &FIXED, &CHANGING));
+
+fn values(payment: &Payment) -> Vec<Param> {
+    let text = |text: &str| Param::from(text);
+    let request = &payment.request;
+    let operation = payment.operation.as_ref();
+    let key = operation.and_then(|o| o.key.as_ref());
+    let doubt = operation.and_then(|o| o.doubt.as_ref());
+    vec![
+        Param::Uuid(payment.id),
+        text(&request.booking_id),
+        text(&request.user_id),
+        Param::Int(request.amount),
+        text(&request.currency),
+        text(&request.payment_method),
+        request.customer.as_deref().into(),
+        request.description.as_deref().into(),
+        text(request.capture.as_str()),
+        text(&payment.key.key),
+        text(&payment.key.digest),
+        text(&payment.gateway),
+        payment.traceparent.as_deref().into(),
+        Param::Time(payment.created_at),
+        Param::Int(payment.version),
+        text(payment.status.as_str()),
+        Param::Int(payment.captured_amount),
+        Param::Int(payment.refunded_amount),
+        Param::Int(payment.refunding_amount()),
+        payment.gateway_transaction_id.as_deref().into(),
+        payment.failure.as_ref().map(|r| r.code.as_str()).into(),
+        payment.failure.as_ref().map(|r| r.message.as_str()).into(),
+        operation.map(|o| o.kind.as_str()).into(),
+        operation.map_or(Param::Null, |o| Param::Int(o.amount)),
+        operation.map_or(Param::Null, |o| Param::Uuid(o.effect.0)),
+        key.map(|k| k.key.as_str()).into(),
+        key.map(|k| k.digest.as_str()).into(),
+        operation.map(|o| o.asked_at).into(),
+        Param::Bool(payment.pending_verification()),
+        Param::Bool(payment.verification_failed()),
+        doubt.map(|d| d.reason.code.as_str()).into(),
+        doubt.map(|d| d.reason.message.as_str()).into(),
+        doubt.map(|d| d.sent_at).into(),
+        Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
+        doubt.and_then(|d| d.last_check_at).into(),
+        Param::Bool(doubt.is_some_and(|d| d.given_up)),
+        Param::Time(payment.updated_at),
+    ]
+}
+
+pub(crate) fn insert_sqlite(db: &Connection, payment: &Payment) -> Result<(), CommitError> {
+    TABLE.insert_sqlite(db, &values(payment))
+}
+
+pub(crate) fn update_sqlite(db: &Connection, payment: &Payment) -> Result<(), CommitError> {
+    TABLE.update_sqlite(db, payment.id, &values(payment))
+}
+
+pub(crate) fn insert_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {
+    TABLE.insert_pg(rows.iter().map(|(_, payment)| values(payment)).collect())
+}
+
+pub(crate) fn update_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {
+    let owners = rows.iter().map(|(owner, payment)| (*owner, payment.id)).collect();
+    TABLE.update_pg(owners, rows.iter().map(|(_, payment)| values(payment)).collect())
+}
+
+// A repeat of a commit whose answer was lost does not get here: the payment has moved on.
+const LINE_SQLITE: &str = "insert into payment_timeline (payment_id, version, number, at, kind,
+        entry)
+     values (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const LINE_PG: &str = "insert into payment_timeline (payment_id, version, number, at, kind, entry)
+     select payment_id, version, number, at, kind, entry::jsonb
+       from unnest($1::uuid[], $2::int8[], $3::int8[], $4::timestamptz[], $5::text[], $6::text[])
+         as t (payment_id, version, number, at, kind, entry)";
+
+pub(crate) fn line_sqlite(db: &Connection, line: &PaymentLine) -> Result<(), CommitError> {
+    db.prepare_cached(LINE_SQLITE)?.execute(params![
+        line.payment_id.as_bytes(),
+        line.version,
+        line.number,
+        line.at.as_micros(),
+        line.kind,
+        line.entry,
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn line_pg<'a>(rows: &[(Owner, &'a PaymentLine)]) -> Step<'a> {
+    Step {
+        sql: LINE_PG,
+        params: vec![
+            column(rows, |r| r.payment_id),
+            column(rows, |r| r.version),
+            column(rows, |r| i64::from(r.number)),
+            column(rows, |r| PgTime(r.at)),
+            column(rows, |r| r.kind),
+            column(rows, |r| r.entry.as_str()),
+        ],
+        judge: Box::new(|_| Vec::new()),
+    }
+}
+
+/// The doubt of a row: payments and refunds name the columns alike, except for the last.
+pub(crate) fn doubt(
+    read: &Reader<'_>,
+    given_up: &'static str,
+) -> Result<Option<Doubt>, StoreError> {
+    let Some(sent_at) = read.opt_time("verification_sent_at")? else { return Ok(None) };
+    let code = read.opt_text("verification_code")?.unwrap_or_default();
+    let message = read.opt_text("verification_message")?.unwrap_or_default();
+    Ok(Some(Doubt {
+        reason: Reason { code, message },
+        sent_at,
+        checks: read.number("verification_attempts")?,
+        last_check_at: read.opt_time("last_verification_at")?,
+        given_up: read.bool(given_up)?,
+    }))
+}
+
+pub(crate) fn failure(read: &Reader<'_>) -> Result<Option<Reason>, StoreError> {
+    let code = read.opt_text("failure_code")?;
+    let message = read.opt_text("failure_reason")?.unwrap_or_default();
+    Ok(code.map(|code| Reason { code, message }))
+}
+
+fn operation(read: &Reader<'_>) -> Result<Option<Operation>, StoreError> {
+    let Some(kind) = read.opt_text("operation")? else { return Ok(None) };
+    let kind = OperationKind::parse(&kind)
+        .ok_or_else(|| read.corrupt("operation", format!("unknown word {kind:?}")))?;
+    let effect = read.opt_uuid("operation_effect")?;
+    let key = read.opt_text("operation_key")?;
+    let digest = read.opt_text("operation_digest")?.unwrap_or_default();
+    Ok(Some(Operation {
+        kind,
+        amount: read.int("operation_amount")?,
+        effect: EffectId(effect.ok_or_else(|| read.corrupt("operation_effect", "is null"))?),
+        key: key.map(|key| RequestKey { key, digest }),
+        asked_at: read.time("operation_asked_at")?,
+        doubt: doubt(read, "operation_given_up")?,
+    }))
+}
+
+/// A payment without its refunds.
+fn parse(row: &dyn Row) -> Result<Payment, StoreError> {
+    let read = Reader::by_uuid(row, "payments", "id");
+    Ok(Payment {
+        id: read.uuid("id")?,
+        version: read.int("version")?,
+        request: PaymentRequest {
+            booking_id: read.text("booking_id")?,
+            user_id: read.text("user_id")?,
+            amount: read.int("amount")?,
+            currency: read.text("currency")?,
+            payment_method: read.text("payment_method")?,
+            customer: read.opt_text("customer")?,
+            description: read.opt_text("description")?,
+            capture: read.word("capture", CaptureMode::parse)?,
+        },
+        key: RequestKey {
+            key: read.text("idempotency_key")?,
+            digest: read.text("request_digest")?,
+        },
+        gateway: read.text("gateway")?,
+        status: read.word("status", Status::parse)?,
+        captured_amount: read.int("captured_amount")?,
+        refunded_amount: read.int("refunded_amount")?,
+        gateway_transaction_id: read.opt_text("gateway_transaction_id")?,
+        failure: failure(&read)?,
+        operation: operation(&read)?,
+        refunds: Vec::new(),
+        created_at: read.time("created_at")?,
+        updated_at: read.time("updated_at")?,
+        traceparent: read.opt_text("traceparent")?,
+    })
+}
+
+/// Which payments to list. Empty matches all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PaymentFilter {
+    pub status: Option<Status>,
+    pub pending_verification: Option<bool>,
+    pub booking_id: Option<String>,
+    pub user_id: Option<String>,
+    /// Only payments older than this one: the last id of the page before.
+    pub before: Option<Uuid>,
+    /// Only payments made in `[from, until)`.
+    pub created: Option<(Timestamp, Timestamp)>,
+}
+
+/// A line of a timeline as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimelineLine {
+    pub at: Timestamp,
+    pub kind: String,
+    /// JSON text.
+    pub entry: String,
+}
+
+impl Store {
+    /// A payment with its refunds, as they were at one moment.
+    pub async fn payment(&self, id: Uuid) -> Result<Option<Payment>, StoreError> {
+        loop {
+            let Some(mut payment) = self.payment_row(id).await? else { return Ok(None) };
+            // Nothing captured, nothing to give back.
+            if payment.captured_amount == 0 {
+                return Ok(Some(payment));
+            }
+            payment.refunds = self.refunds_of(vec![id]).await?;
+            let again = self.payment_row(id).await?;
+            // Whoever changes a refund changes its payment: the same version is the same moment.
+            if again.is_some_and(|again| again.version == payment.version) {
+                return Ok(Some(payment));
+            }
+        }
+    }
+
+    async fn payment_row(&self, id: Uuid) -> Result<Option<Payment>, StoreError> {
+        let sql = "select * from payments where id = $1".to_owned();
+        Ok(self.query(sql, vec![Param::Uuid(id)], parse).await?.pop())
+    }
+
+    /// A page of payments with their refunds, newest first.
+    pub async fn payments(
+        &self,
+        filter: &PaymentFilter,
+        limit: i64,
+    ) -> Result<Vec<Payment>, StoreError> {
+        let mut conditions = vec!["true".to_owned()];
+        let mut params = Vec::new();
+        let mut add = |condition: &str, param: Param| {
+            params.push(param);
+            conditions.push(condition.replace('#', &format!("${}", params.len())));
+        };
+        if let Some(status) = filter.status {
+            add("status = #", status.as_str().into());
+        }
+        if let Some(booking) = &filter.booking_id {
+            add("booking_id = #", booking.as_str().into());
+        }
+        if let Some(user) = &filter.user_id {
+            add("user_id = #", user.as_str().into());
+        }
+        if let Some(before) = filter.before {
+            add("id < #", Param::Uuid(before));
+        }
+        if let Some((from, until)) = filter.created {
+            add("created_at >= #", Param::Time(from));
+            add("created_at < #", Param::Time(until));
+        }
+        match filter.pending_verification {
+            Some(true) => conditions.push("pending_verification".to_owned()),
+            Some(false) => conditions.push("not pending_verification".to_owned()),
+            None => {}
+        }
+        params.push(Param::Int(limit));
+        let sql = format!(
+            "select * from payments where {} order by id desc limit ${}",
+            conditions.join(" and "),
+            params.len(),
+        );
+        let mut payments = self.query(sql, params, parse).await?;
+        let captured: Vec<Uuid> =
+            payments.iter().filter(|p| p.captured_amount > 0).map(|p| p.id).collect();
+        for refund in self.refunds_of(captured).await? {
+            if let Some(payment) = payments.iter_mut().find(|p| p.id == refund.payment_id) {
+                payment.refunds.push(refund);
+            }
+        }
+        Ok(payments)
+    }
+
+    /// Everything that happened to a payment, in order.
+    pub async fn payment_timeline(&self, id: Uuid) -> Result<Vec<TimelineLine>, StoreError> {
+        let sql = "select payment_id, at, kind, cast(entry as text) as entry from payment_timeline
+             where payment_id = $1 order by version, number";
+        self.query(sql.to_owned(), vec![Param::Uuid(id)], |row| {
+            let read = Reader::by_uuid(row, "payment_timeline", "payment_id");
+            Ok(TimelineLine {
+                at: read.time("at")?,
+                kind: read.text("kind")?,
+                entry: read.text("entry")?,
+            })
+        })
+        .await
+    }
+
+    /// How many payments wait for an answer of the gateway.
+    pub async fn payments_in_doubt(&self) -> Result<i64, StoreError> {
+        let sql = "select count(*) as n from payments where pending_verification".to_owned();
+        let rows = self.query(sql, vec![], |row| Reader::named(row, "payments", "count").int("n"));
+        Ok(rows.await?.first().copied().unwrap_or(0))
+    }
+
+    /// How many payments of a status there are.
+    pub async fn payment_count(&self, status: Status) -> Result<i64, StoreError> {
+        let sql = "select count(*) as n from payments where status = $1".to_owned();
+        let params = vec![status.as_str().into()];
+        let rows = self.query(sql, params, |row| Reader::named(row, "payments", "count").int("n"));
+        Ok(rows.await?.first().copied().unwrap_or(0))
+    }
+}
