@@ -277,7 +277,7 @@ impl Store {
     }
 
     async fn payment_row(&self, id: Uuid) -> Result<Option<Payment>, StoreError> {
-        let sql = "select * from payments where id = $1".to_owned();
+        let sql = format!("{} where id = $1", TABLE.select());
         Ok(self.query(sql, vec![Param::Uuid(id)], parse).await?.pop())
     }
 
@@ -316,7 +316,8 @@ impl Store {
         }
         params.push(Param::Int(limit));
         let sql = format!(
-            "select * from payments where {} order by id desc limit ${}",
+            "{} where {} order by id desc limit ${}",
+            TABLE.select(),
             conditions.join(" and "),
             params.len(),
         );

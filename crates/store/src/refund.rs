@@ -123,7 +123,7 @@ impl Store {
                 (listed, Param::Texts(payments.iter().map(|id| id.simple().to_string()).collect()))
             }
         };
-        let sql = format!("select * from refunds where {listed} order by payment_id, number");
+        let sql = format!("{} where {listed} order by payment_id, number", TABLE.select());
         self.query(sql, vec![param], parse).await
     }
 }

@@ -98,6 +98,13 @@ impl Table {
         }
     }
 
+    /// The columns, for reading whole rows. Named, because `*` would change under a prepared statement
+    /// when a newer process migrates.
+    pub fn select(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        format!("select {} from {}", names.join(", "), self.name)
+    }
+
     pub fn insert_sqlite(&self, db: &Connection, values: &[Param]) -> Result<(), CommitError> {
         debug_assert_eq!(values.len(), self.columns.len());
         db.prepare_cached(&self.insert_sqlite)?.execute(rusqlite::params_from_iter(values))?;

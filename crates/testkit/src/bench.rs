@@ -12,7 +12,9 @@ mod latency;
 mod limit;
 mod limit_postgres;
 mod limit_sqlite;
+mod payments;
 mod pinned;
+mod server;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -51,11 +53,12 @@ pub enum Scenario {
     Latency,
     Pinned,
     Footprint,
+    Payments,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 5] =
-        [Self::Enqueue, Self::Cycle, Self::Latency, Self::Pinned, Self::Footprint];
+    pub const ALL: [Self; 6] =
+        [Self::Enqueue, Self::Cycle, Self::Latency, Self::Pinned, Self::Footprint, Self::Payments];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Scenario {
             Self::Latency => "latency",
             Self::Pinned => "pinned",
             Self::Footprint => "footprint",
+            Self::Payments => "payments",
         }
     }
 
@@ -120,6 +124,7 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> anyhow::Res
                 }
                 Scenario::Pinned => Ok(Vec::new()),
                 Scenario::Footprint => footprint::measure(&world).await,
+                Scenario::Payments => payments::measure(&world, options).await,
             }
             .with_context(|| format!("measuring {} on {}", scenario.as_str(), world.name()))?;
             for figure in measured {

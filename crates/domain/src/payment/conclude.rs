@@ -353,7 +353,7 @@ pub(super) fn close_refund(draft: &mut Draft<'_>, index: usize, end: Result<Stri
             let total = draft.payment.refunded_amount;
             let rest = total >= draft.payment.captured_amount;
             let event = if rest { Event::RefundRest } else { Event::RefundPart };
-            let told = json!({"refundId": id, "refund": amount, "total": total});
+            let told = json!({"refundId": id, "refundAmount": amount, "totalRefunded": total});
             // A refund exists only of what is captured, so the machine has the transition.
             if draft.step(event, &told).is_ok() {
                 draft.settle_ledger(REFUND_SCOPE, &key, 200, None);

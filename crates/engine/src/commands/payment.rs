@@ -10,7 +10,6 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use serde_json::Value;
 use tashika_domain::Changes;
-use tashika_domain::Write;
 use tashika_domain::case::{Case, CaseStatus};
 use tashika_domain::changes::LedgerTouch;
 use tashika_domain::check::Violation;
@@ -22,6 +21,7 @@ use tashika_domain::payment::resolve::{Resolution, ResolveRefusal, resolve};
 use tashika_domain::payment::{
     At, Decided, KIND, Payment, RefundStatus, RequestKey, SCOPE, Status, Subject, request,
 };
+use tashika_domain::{Lane, Write};
 use tashika_store::{CommitError, PaymentFilter, RaceRow, StoreError, TimelineLine};
 use uuid::Uuid;
 
@@ -94,10 +94,12 @@ impl Payments {
     }
 
     fn at(&self) -> At<'_> {
+        // A lane that is switched off sends nothing: what is asked for waits until it is on again.
+        let sends = self.engine.lanes.contains_key(&Lane::PAYMENTS);
         At {
             now: self.engine.clock.now(),
             rules: &self.till.rules,
-            worker: Some(self.engine.worker()),
+            worker: sends.then(|| self.engine.worker()),
         }
     }
 

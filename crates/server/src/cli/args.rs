@@ -197,9 +197,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "URL", env = "TASHIKA_BENCH_POSTGRES_URL", hide_env_values = true)]
     pub postgres_url: Option<String>,
 
-    /// What to measure: enqueue, cycle, latency, pinned, footprint
+    /// What to measure: enqueue, cycle, latency, pinned, footprint, payments
     #[arg(long, value_delimiter = ',', value_parser = scenario,
-          default_value = "enqueue,cycle,latency,footprint")]
+          default_value = "enqueue,cycle,latency,footprint,payments")]
     pub scenarios: Vec<Scenario>,
 
     /// Callers that each wait for their own effect to be durable

@@ -1,39 +1,17 @@
 //! What an idle server costs: time to start, memory, processor.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::process::Command;
-use tokio::time::Instant;
 
-use super::{Figure, World};
+use super::{Figure, World, server};
 
-const PORT: u16 = 18_099;
 /// Long enough for every agent to have had its turns.
 const IDLE: Duration = Duration::from_secs(15);
 
 /// Starts this very binary as a server.
 pub(crate) async fn measure(world: &World) -> anyhow::Result<Vec<Figure>> {
-    // Once before, so that the schema is there: a start is not an installation.
-    drop(world.store().await?);
-    let began = Instant::now();
-    let mut server = Command::new(std::env::current_exe()?)
-        .args(["serve"])
-        .env("TASHIKA_LISTEN", format!("127.0.0.1:{PORT}"))
-        .env("TASHIKA_DATABASE_URL", &world.url)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    while !healthy().await {
-        anyhow::ensure!(began.elapsed() < Duration::from_secs(20), "the server does not start");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    let start = began.elapsed();
+    let (mut server, start) = server::start(world, &[]).await?;
     let pid = server.id().context("the server has ended")?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = cpu_ticks(pid)?;
@@ -48,19 +26,6 @@ pub(crate) async fn measure(world: &World) -> anyhow::Result<Vec<Figure>> {
         // The kernel counts in hundredths of a second.
         Figure::plain(name, "idle processor", "%", used / IDLE.as_secs_f64(), "of one core"),
     ])
-}
-
-async fn healthy() -> bool {
-    let ask = async {
-        let mut socket = TcpStream::connect(("127.0.0.1", PORT)).await?;
-        socket
-            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .await?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer.starts_with("HTTP/1.1 200"))
-    };
-    ask.await.unwrap_or(false)
 }
 
 fn cpu_ticks(pid: u32) -> anyhow::Result<f64> {
