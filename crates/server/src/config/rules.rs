@@ -69,6 +69,11 @@ pub const RULES: &[Rule] = &[
         broken: no_gateway_url,
     },
     Rule {
+        keys: ["PAYMENT_GATEWAY", "PAYMENT_HTTP_TOKEN"],
+        why: "a gateway must know who is asking",
+        broken: no_gateway_token,
+    },
+    Rule {
         keys: ["RL_RATE_PER_MIN", "RL_BURST"],
         why: "with a rate, a burst of 0 would refuse every order",
         broken: no_burst,
@@ -200,6 +205,12 @@ fn no_gateway_url(config: &Config) -> Option<String> {
     let payments = &config.payments;
     (payments.gateway == GatewayKind::Http && payments.http_url.is_none())
         .then(|| "PAYMENT_GATEWAY is http and PAYMENT_HTTP_URL is empty".to_owned())
+}
+
+fn no_gateway_token(config: &Config) -> Option<String> {
+    let payments = &config.payments;
+    (payments.gateway == GatewayKind::Http && payments.http_token.is_none())
+        .then(|| "PAYMENT_GATEWAY is http and PAYMENT_HTTP_TOKEN is empty".to_owned())
 }
 
 fn no_burst(config: &Config) -> Option<String> {

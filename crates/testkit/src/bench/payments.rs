@@ -27,7 +27,11 @@ const WARM_UP: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<Vec<Figure>> {
     let gateway = gateway().await?;
-    let settings = [("PAYMENT_GATEWAY", "http"), ("PAYMENT_HTTP_URL", gateway.as_str())];
+    let settings = [
+        ("PAYMENT_GATEWAY", "http"),
+        ("PAYMENT_HTTP_URL", gateway.as_str()),
+        ("PAYMENT_HTTP_TOKEN", "bench"),
+    ];
     let (mut process, _) = server::start(world, &settings).await?;
     let client = Client::new(&ClientConfig::with_timeout(Duration::from_secs(30)))?;
     let measured = Duration::from_secs(options.seconds.max(5));

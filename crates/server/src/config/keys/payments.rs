@@ -88,7 +88,7 @@ pub const KEYS: &[Key] = &[
         "PAYMENT_HTTP_TOKEN",
         Kind::Secret,
         "",
-        "Sent to your gateway as `Authorization: Bearer …`.",
+        "Sent to your gateway as `Authorization: Bearer …`. Needed with `PAYMENT_GATEWAY=http`.",
     ),
     key(
         EVENTS,
