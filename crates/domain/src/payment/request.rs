@@ -150,27 +150,52 @@ fn no_card_data(value: &Value, place: &str, violations: &mut Vec<Violation>) {
 }
 
 /// Whether a run of digits, single spaces or hyphens allowed between them, is a card number: known
-/// beginning, fitting length, correct check digit.
+/// beginning, fitting length, correct check digit. Ids are not searched: a UUID of many digits would
+/// look like one now and then.
 fn holds_card_number(text: &str) -> bool {
     let mut digits: Vec<u8> = Vec::new();
-    let mut gap = false;
-    for c in text.chars().chain(['\n']) {
+    // A letter right before or after the digits: a part of something else.
+    let (mut before, mut attached, mut gap) = (' ', false, false);
+    for c in without_uuids(text).chars().chain(['\n']) {
         match c.to_digit(10) {
             Some(digit) => {
+                attached |= digits.is_empty() && before.is_ascii_alphabetic();
                 digits.push(u8::try_from(digit).unwrap_or(0));
                 gap = false;
             }
             None if matches!(c, ' ' | '-') && !gap && !digits.is_empty() => gap = true,
             None => {
-                if is_card_number(&digits) {
+                attached |= c.is_ascii_alphabetic() && !gap;
+                if !attached && is_card_number(&digits) {
                     return true;
                 }
                 digits.clear();
-                gap = false;
+                (attached, gap) = (false, false);
+            }
+        }
+        before = c;
+    }
+    false
+}
+
+/// The text with every UUID left out.
+fn without_uuids(text: &str) -> String {
+    const LENGTH: usize = 36;
+    let mut rest = text;
+    let mut kept = String::with_capacity(text.len());
+    while let Some(first) = rest.chars().next() {
+        match rest.get(..LENGTH).filter(|head| uuid::Uuid::try_parse(head).is_ok()) {
+            Some(_) => {
+                kept.push('\n');
+                rest = &rest[LENGTH..];
+            }
+            None => {
+                kept.push(first);
+                rest = &rest[first.len_utf8()..];
             }
         }
     }
-    false
+    kept
 }
 
 fn is_card_number(digits: &[u8]) -> bool {
@@ -261,6 +286,8 @@ mod tests {
             "please use 5555-5555-5555-4444 thanks",
             "378282246310005",
             "6011111111111117",
+            "card-4242424242424242",
+            "0a424242-4242-4242-8424-24242424242a 4242424242424242",
         ] {
             assert_eq!(wrong(&with("description", json!(number))), ["description"], "{number}");
             let nested = json!({"a": [{"b": number}]});
@@ -280,8 +307,24 @@ mod tests {
             "0198a1b2-4242-7242-8242-424242424242",
             "order 42 4242",
             "42424242424242424242424242424242",
+            "01981111-4242-4242-8242-424242424242",
+            "id 0a424242-4242-4242-8424-24242424242a twice 0a424242-4242-4242-8424-24242424242a",
+            "a4242424242424242",
+            "4242424242424242b",
         ] {
             assert!(parse(&with("description", json!(harmless))).is_ok(), "{harmless}");
+        }
+    }
+
+    /// Callers name bookings and users by UUIDs: none of them may look like a card.
+    #[test]
+    fn uuids_are_never_card_numbers() {
+        for number in 0..20_000_u128 {
+            let parts = number.to_be_bytes();
+            let now = crate::time::Timestamp::from_micros(1_763_199_000_000_000);
+            let id = crate::ids::derived(now, &[&parts]).to_string();
+            assert!(!holds_card_number(&id), "{id}");
+            assert!(!holds_card_number(&format!("booking-{id}")), "{id}");
         }
     }
 
