@@ -7,6 +7,8 @@
 use uuid::Uuid;
 
 use crate::alert::{AlertResolution, NewAlert};
+use crate::audit::NewAudit;
+use crate::billing::Billing;
 use crate::case::{CaseResolution, NewCase};
 use crate::effect::{EffectId, NewEffect, Verdict};
 use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
@@ -14,6 +16,7 @@ use crate::outcome::Exchange;
 use crate::payment::{Payment, Refund};
 use crate::race::NewRace;
 use crate::time::Timestamp;
+use crate::webhook::WebhookEvent;
 
 /// Everything that is to be written together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,6 +84,14 @@ pub enum Write {
     RefundInsert(Box<Refund>),
     /// A refund as it is now. Its payment is updated in the same changes.
     RefundUpdate(Box<Refund>),
+    /// An event from outside. Expects its id to be new to its source.
+    WebhookInsert(Box<WebhookEvent>),
+    /// An event as it is now. Expects the version before this one.
+    WebhookUpdate(Box<WebhookEvent>),
+    /// A new billing. Expects its office and its customer to be new.
+    BillingInsert(Box<Billing>),
+    /// A billing as it is now. Expects the version before this one.
+    BillingUpdate(Box<Billing>),
     /// A new effect. Expects its key to be free.
     Enqueue(NewEffect),
     /// The end of an attempt. Expects the lease to be held.
@@ -100,6 +111,7 @@ pub enum Write {
     /// Expects nothing: it may not have been firing.
     ResolveAlert(AlertResolution),
     Race(NewRace),
+    Audit(Box<NewAudit>),
 }
 
 /// A line of a payment's timeline.

@@ -24,6 +24,13 @@ pub fn derived(now: Timestamp, parts: &[&[u8]]) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
+/// The smallest id that can have been made at a moment: where a search by time begins.
+#[must_use]
+pub fn floor(at: Timestamp) -> Uuid {
+    let millis = u64::try_from(at.as_millis()).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@
 //! or sent.
 
 pub mod alert;
+pub mod audit;
+pub mod billing;
 pub mod case;
 pub mod changes;
 pub mod check;
@@ -17,11 +19,13 @@ pub mod event;
 pub mod ids;
 pub mod lane;
 pub mod ledger;
+pub mod mask;
 pub mod order;
 pub mod outcome;
 pub mod payment;
 pub mod race;
 pub mod time;
+pub mod webhook;
 
 pub use changes::{Changes, Write};
 pub use effect::{Effect, EffectId, NewEffect, Status};

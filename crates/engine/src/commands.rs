@@ -1,8 +1,10 @@
 //! What callers may ask for: the same for HTTP, the command line, the console and programs.
 
+pub mod billing;
 pub mod order;
 pub mod outbox;
 pub mod payment;
+pub mod webhook;
 
 mod limits;
 

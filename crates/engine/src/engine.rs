@@ -19,6 +19,7 @@ use crate::handler::Handler;
 use crate::pruner::Pruner;
 use crate::renewer::Renewer;
 use crate::rescuer::Rescuer;
+use crate::sealer::Sealer;
 use crate::watchman::Watchman;
 use crate::worker;
 
@@ -33,6 +34,12 @@ pub struct Settings {
     pub capacity: usize,
     /// Between two prunings.
     pub prune_every: Duration,
+    /// Between two sealings of audit lines.
+    pub seal_every: Duration,
+    /// How long audit lines are kept; `None` is for ever.
+    pub keep_audit: Option<Duration>,
+    /// How long webhooks are kept that ended well.
+    pub keep_webhooks: Duration,
     /// Joins a span to the trace that an effect came from.
     pub join_trace: fn(&tracing::Span, &str),
 }
@@ -44,6 +51,9 @@ impl Default for Settings {
             poll: Duration::from_millis(500),
             capacity: 0,
             prune_every: Duration::from_secs(3600),
+            seal_every: Duration::from_secs(5),
+            keep_audit: None,
+            keep_webhooks: Duration::from_secs(90 * 24 * 3600),
             join_trace: |_, _| {},
         }
     }
@@ -164,6 +174,7 @@ impl Engine {
         agents.spawn(Rescuer::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Pruner::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Watchman::new(Arc::clone(&engine)).run(stop.clone()));
+        agents.spawn(Sealer::new(Arc::clone(&engine)).run(stop.clone()));
         agents.close();
         Running { engine, stop, agents }
     }

@@ -44,7 +44,9 @@ impl EventHandler {
         let reply = sink
             .deliver(Delivery {
                 id: &event.id.to_string(),
-                body: &body,
+                body: body.as_bytes(),
+                content_type: "application/json",
+                headers: &[],
                 now: job.now,
                 traceparent: job.effect.traceparent.as_deref(),
             })

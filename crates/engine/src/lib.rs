@@ -8,6 +8,7 @@
 
 mod clock;
 pub mod commands;
+mod delivery;
 mod dispatcher;
 mod engine;
 mod event;
@@ -20,10 +21,13 @@ mod reconcile;
 mod renewer;
 mod rescuer;
 mod sandbox;
+pub mod sealer;
 mod watchman;
+mod webhook;
 mod worker;
 
 pub use clock::{Clock, Dice, Ids};
+pub use delivery::DeliveryHandler;
 pub use dispatcher::Dispatcher;
 pub use engine::{Engine, Running, Settings};
 pub use event::EventHandler;
@@ -35,3 +39,4 @@ pub use pruner::Pruner;
 pub use reconcile::{RECONCILE_KIND, ReconcileHandler, Window};
 pub use rescuer::Rescuer;
 pub use sandbox::StoredBook;
+pub use webhook::WebhookHandler;

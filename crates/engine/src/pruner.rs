@@ -1,4 +1,4 @@
-//! Forgets what is settled and over: ledger entries, effects, quotas of past days.
+//! Forgets what is settled and over: ledger entries, effects, webhooks, quotas of past days.
 
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Pruned {
     pub ledger: u64,
     pub effects: u64,
     pub quotas: u64,
+    pub webhooks: u64,
+    pub audit: u64,
 }
 
 impl Pruner {
@@ -64,6 +66,23 @@ impl Pruner {
                 break;
             }
             after = last;
+        }
+        let before = now.minus(self.engine.settings.keep_webhooks);
+        loop {
+            let removed = store.prune_webhook_events(before, BATCH).await?;
+            pruned.webhooks += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        if let Some(keep) = self.engine.settings.keep_audit {
+            loop {
+                let removed = store.prune_audit(now.minus(keep), BATCH).await?;
+                pruned.audit += removed;
+                if removed == 0 {
+                    break;
+                }
+            }
         }
         // Yesterday's quota may still be asked for by a process whose clock is behind.
         pruned.quotas = store.prune_quotas(now.day() - 1).await?;

@@ -13,3 +13,4 @@ pub mod http;
 pub mod reply;
 pub mod signature;
 pub mod sink;
+pub mod webhook;

@@ -78,7 +78,7 @@ impl Nonces {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for nibble in bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
         text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
@@ -86,7 +86,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

@@ -3,14 +3,12 @@
 //! HTTP `POST` of the event as JSON, signed as Standard Webhooks has it: `webhook-id`,
 //! `webhook-timestamp` and `webhook-signature: v1,<base64 of HMAC-SHA256 over "id.timestamp.body">`.
 //! Any 2xx is taken as received. A repeat carries the same `webhook-id`, so that a receiver can tell.
-//! `410 Gone` ends the delivery; everything else may be tried again.
+//! `410 Gone`, or `489` with `Upstash-NonRetryable-Error: true`, ends the delivery; everything else may
+//! be tried again. Workers that webhooks are forwarded to are sinks as well.
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -22,6 +20,7 @@ use url::Url;
 
 use crate::http::{Call, Client, ClientConfig, ClientError, Known, Request, retry_after};
 use crate::reply::Reply;
+use crate::webhook::standard;
 
 /// A place that events go to.
 #[derive(Debug)]
@@ -47,7 +46,10 @@ pub enum SinkError {
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
     pub id: &'a str,
-    pub body: &'a str,
+    pub body: &'a [u8],
+    pub content_type: &'a str,
+    /// More headers, in lower case.
+    pub headers: &'a [(&'static str, &'a str)],
     pub now: Timestamp,
     pub traceparent: Option<&'a str>,
 }
@@ -79,18 +81,21 @@ impl Sink {
     /// Delivers once.
     pub async fn deliver(&self, delivery: Delivery<'_>) -> Reply<()> {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let stamp = delivery.now.as_micros().div_euclid(1_000_000).to_string();
+        let stamp = standard::stamp(delivery.now);
         let mut set = |name: &'static str, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };
+        set(CONTENT_TYPE.as_str(), delivery.content_type);
+        for (name, value) in delivery.headers {
+            set(name, value);
+        }
         set("webhook-id", delivery.id);
         set("webhook-timestamp", &stamp);
         if let Some(secret) = &self.secret {
-            let signed = format!("{}.{stamp}.{}", delivery.id, delivery.body);
-            set("webhook-signature", &format!("v1,{}", sign(secret, signed.as_bytes())));
+            let signature = standard::signature(secret, delivery.id, &stamp, delivery.body);
+            set("webhook-signature", &signature);
         }
         if let Some(parent) = delivery.traceparent {
             set("traceparent", parent);
@@ -101,7 +106,7 @@ impl Sink {
                 method: Method::POST,
                 url: self.url.clone(),
                 headers,
-                body: Bytes::copy_from_slice(delivery.body.as_bytes()),
+                body: Bytes::copy_from_slice(delivery.body),
             })
             .await;
         self.reply(call, delivery.now)
@@ -115,9 +120,11 @@ impl Sink {
                 let status = answer.status;
                 let told = status.as_u16().to_string();
                 let reason = Reason::new("SINK_REFUSED", format!("the sink answered {told}"));
+                let never = answer.headers.get("upstash-nonretryable-error");
                 let outcome = match status.as_u16() {
                     200..=299 => Outcome::Done(()),
                     410 => Outcome::Refused(reason),
+                    489 if never.is_some_and(|value| value == "true") => Outcome::Refused(reason),
                     _ => again(reason, retry_after(&answer.headers, now)),
                 };
                 (outcome, told, true)
@@ -135,42 +142,28 @@ impl Sink {
     }
 }
 
-/// The bytes of a `whsec_…` secret.
+/// The bytes of a `whsec_…` secret. The prefix is required: without it, most passwords are base64 too.
 fn key(secret: &str) -> Result<Vec<u8>, SinkError> {
-    let encoded = secret.strip_prefix("whsec_").ok_or(SinkError::Secret)?;
-    STANDARD.decode(encoded).map_err(|_| SinkError::Secret)
-}
-
-fn sign(secret: &[u8], message: &[u8]) -> String {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of every length");
-    mac.update(message);
-    STANDARD.encode(mac.finalize().into_bytes())
+    if !secret.starts_with(standard::SECRET_PREFIX) {
+        return Err(SinkError::Secret);
+    }
+    standard::key(secret).ok_or(SinkError::Secret)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The example of the Standard Webhooks specification.
-    #[test]
-    fn the_signature_is_the_specifications() {
-        let secret = key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a valid secret");
-        let body = r#"{"test": 2432232314}"#;
-        let signed = format!("msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330.{body}");
-        assert_eq!(
-            sign(&secret, signed.as_bytes()),
-            "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-        );
-    }
-
     #[test]
     fn what_cannot_be_used_is_refused() {
         let second = Duration::from_secs(1);
         assert!(matches!(Sink::new("ftp://x/", None, second), Err(SinkError::Url)));
         assert!(matches!(Sink::new("not a url", None, second), Err(SinkError::Url)));
-        let secret = SecretString::from("hunter2");
-        let refused = Sink::new("https://example.com/", Some(&secret), second);
-        assert!(matches!(refused, Err(SinkError::Secret)));
+        for secret in ["hunter2", "whsec_", "whsec_%"] {
+            let secret = SecretString::from(secret);
+            let refused = Sink::new("https://example.com/", Some(&secret), second);
+            assert!(matches!(refused, Err(SinkError::Secret)));
+        }
     }
 
     #[test]

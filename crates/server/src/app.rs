@@ -3,16 +3,19 @@
 //! Used by every command that needs the store: `serve` starts what is here, the operator commands
 //! ask it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
-use tashika_domain::{Lane, event, order, payment};
+use tashika_domain::{Lane, event, order, payment, webhook};
+use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::order::Orders;
 use tashika_engine::commands::payment::Payments;
+use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Clock, Engine, EventHandler, ExpiryHandler, Ids, OrderHandler, PaymentHandler, RECONCILE_KIND,
-    ReconcileHandler, Settings, StoredBook, Till,
+    Clock, DeliveryHandler, Engine, EventHandler, ExpiryHandler, Ids, OrderHandler, PaymentHandler,
+    RECONCILE_KIND, ReconcileHandler, Settings, StoredBook, Till, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -24,11 +27,12 @@ use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, 
 use tashika_providers::http::ClientConfig;
 use tashika_providers::signature::Nonces;
 use tashika_providers::sink::{Sink, SinkError};
+use tashika_providers::webhook::SourceError;
 use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
-    RateLimits,
+    RateLimits, SourceConfig, WebhookConfig, WorkerConfig,
 };
 use crate::telemetry::span_parent;
 
@@ -40,6 +44,8 @@ pub struct App {
     pub broker: Arc<dyn Broker>,
     pub till: Arc<Till>,
     sinks: Vec<Arc<Sink>>,
+    /// Whom webhooks are forwarded to, by name.
+    workers: BTreeMap<String, Arc<Sink>>,
 }
 
 /// Why a process could not be put together.
@@ -55,6 +61,10 @@ pub enum AppError {
     Gateway(#[from] HttpGatewayConfigError),
     #[error("EVENT_SINK_URLS, EVENT_SINK_SECRET: {0}")]
     Sink(#[from] SinkError),
+    #[error("WEBHOOK_FORWARD, WEBHOOK_FORWARD_SECRET: {0}")]
+    Worker(SinkError),
+    #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
+    Source(#[from] SourceError),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
     NoDatabase(String),
 }
@@ -65,6 +75,7 @@ impl App {
         let ids = Ids::random(clock);
         let broker = broker(&config.broker, &ids)?;
         let sinks = sinks(&config.events)?;
+        let workers = workers(&config.webhooks).map_err(AppError::Worker)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
@@ -73,7 +84,7 @@ impl App {
         rules.sinks = sinks.iter().map(|sink| sink.name().to_owned()).collect();
         let gateway = gateway(&config.payments, &store)?;
         let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
-        Ok(Self { store, clock, ids, limits, broker, till, sinks })
+        Ok(Self { store, clock, ids, limits, broker, till, sinks, workers })
     }
 
     /// For commands that look: a typing error in a path must not make a new, empty database.
@@ -113,6 +124,9 @@ impl App {
             poll: config.poll_interval,
             capacity: config.capacity,
             prune_every: config.prune_interval,
+            keep_webhooks: config.webhooks.keep,
+            seal_every: config.seal_interval,
+            keep_audit: config.keep_audit,
             join_trace: span_parent,
         };
         let worker = settings.worker.clone();
@@ -121,19 +135,49 @@ impl App {
             .effect(order::KIND, orders)
             .effect(payment::KIND, PaymentHandler::new(Arc::clone(&self.till), &worker))
             .effect(payment::EXPIRY_KIND, ExpiryHandler::new(Arc::clone(&self.till), &worker))
-            .effect(event::KIND, EventHandler::new(&self.sinks));
+            .effect(event::KIND, EventHandler::new(&self.sinks))
+            .effect(webhook::KIND, self.webhook_handler(config, &worker))
+            .effect(
+                webhook::DELIVERY_KIND,
+                DeliveryHandler::new(self.store.clone(), self.workers.clone()),
+            );
         if let Some(interval) = config.payments.reconcile_interval {
             let handler =
                 ReconcileHandler::new(Arc::clone(&self.till), interval, config.payments.rules.keep);
             engine = engine.effect(RECONCILE_KIND, handler);
         }
-        for lane in [Lane::ORDERS, Lane::PAYMENTS, Lane::TIMERS, Lane::EVENTS] {
+        for lane in [
+            Lane::ORDERS,
+            Lane::PAYMENTS,
+            Lane::TIMERS,
+            Lane::EVENTS,
+            Lane::WEBHOOKS,
+            Lane::DELIVERIES,
+        ] {
             if config.enabled_lanes.contains(&lane) {
                 let policy = config.lane(&lane).clone();
                 engine = engine.lane(lane, policy);
             }
         }
         if works { engine } else { engine.without_claims() }
+    }
+
+    fn webhook_handler(&self, config: &Config, worker: &str) -> WebhookHandler {
+        let routes = config.webhooks.workers.iter().map(|worker| worker.route.clone());
+        let keep = config.lane(&Lane::DELIVERIES).keep;
+        WebhookHandler::new(Arc::clone(&self.till), routes.collect(), worker, keep)
+    }
+
+    pub fn webhooks(&self, config: &Config) -> Result<Webhooks, AppError> {
+        let sources: Result<Vec<_>, _> =
+            config.webhooks.sources.iter().map(SourceConfig::open).collect();
+        let keep = config.lane(&Lane::WEBHOOKS).keep;
+        Ok(Webhooks::new(self.store.clone(), self.clock, self.ids.clone(), sources?, keep))
+    }
+
+    #[must_use]
+    pub fn billings(&self) -> Billings {
+        Billings::new(self.store.clone(), self.clock, self.ids.clone())
     }
 
     /// What callers may do with payments, in the hands of a running engine.
@@ -166,6 +210,15 @@ fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, Ap
             Arc::new(SandboxGateway::new(book, config.timeout))
         }
     })
+}
+
+fn workers(config: &WebhookConfig) -> Result<BTreeMap<String, Arc<Sink>>, SinkError> {
+    let open = |worker: &WorkerConfig| {
+        let secret = config.forward_secret.as_ref();
+        let sink = Sink::new(worker.url.expose_secret(), secret, config.forward_timeout)?;
+        Ok((worker.name.clone(), Arc::new(sink)))
+    };
+    config.workers.iter().map(open).collect()
 }
 
 fn sinks(config: &EventConfig) -> Result<Vec<Arc<Sink>>, SinkError> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use args::{BenchArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs};
+use args::{AuditArgs, BenchArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs};
 
 /// Makes every call to somebody else's API end in a known state.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub enum Command {
     Migrate,
     /// Look at effects and act on them
     Outbox(OutboxArgs),
+    /// Check that the audit log is what was written
+    Audit(AuditArgs),
     /// Check configuration, database, leases and broker, and say what to do
     Doctor(DoctorArgs),
     /// Run the real engine in a simulated world that fails

@@ -11,6 +11,7 @@ mod payments;
 mod rules;
 mod source;
 mod value;
+mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,6 +28,7 @@ pub use payments::{EventConfig, GatewayKind, PaymentConfig};
 pub use rules::ANSWER_MARGIN;
 pub use source::{DEFAULTS, Origin, Setting, Sources};
 use value::Value;
+pub use webhooks::{SourceConfig, WebhookConfig, WorkerConfig};
 
 /// Everything that was decided outside the program.
 #[derive(Clone, Debug)]
@@ -56,6 +58,10 @@ pub struct Config {
     pub broker: BrokerConfig,
     pub payments: PaymentConfig,
     pub events: EventConfig,
+    pub webhooks: WebhookConfig,
+    pub seal_interval: Duration,
+    /// `None`: for ever.
+    pub keep_audit: Option<Duration>,
     /// Things that are allowed and probably not meant; log them once.
     pub warnings: Vec<String>,
     settings: BTreeMap<String, Setting>,
@@ -257,6 +263,12 @@ fn build(read: &mut Reader) -> Config {
         },
         payments: payments::payments(read, read.lane_policy(Some(&Lane::PAYMENTS)).keep),
         events: payments::events(read),
+        webhooks: webhooks::webhooks(read),
+        seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
+        keep_audit: match read.float("AUDIT_KEEP_DAYS") {
+            0.0 => None,
+            days => Some(Duration::from_secs_f64(days * 86_400.0)),
+        },
         warnings: Vec::new(),
         settings: BTreeMap::new(),
         fallback: read.lane_policy(None),
@@ -379,26 +391,33 @@ impl Reader {
         self.bool(&self.name_for(Some(lane), suffix))
     }
 
-    /// A lane's own default gives way to anything that somebody has set.
-    fn concurrency(&self, lane: Option<&Lane>) -> usize {
-        let name = self.name_for(lane, "CONCURRENCY");
+    /// A lane's setting; its own default gives way to anything that somebody has set.
+    fn lane_value(&self, lane: Option<&Lane>, suffix: &str) -> Value {
+        let name = self.name_for(lane, suffix);
         let unset = self.settings.get(&name).is_some_and(|s| s.origin == Origin::Default);
-        let own = keys::LANE_CONCURRENCY.iter().find(|(known, _)| Some(known) == lane);
-        own.filter(|_| unset).map_or_else(|| self.size(&name), |(_, own)| *own)
+        let own = lane.and_then(|lane| keys::lane_default(lane, suffix)).filter(|_| unset);
+        match own.map(|(key, text)| value::read(key.kind, text)) {
+            Some(Ok(own)) => own,
+            _ => self.get(&name).clone(),
+        }
     }
 
     fn lane_policy(&self, lane: Option<&Lane>) -> LanePolicy {
+        let int = |suffix| match self.lane_value(lane, suffix) {
+            Value::Int(number) => number,
+            other => unreachable!("OUTBOX_{suffix} is {other:?}"),
+        };
+        let small = |suffix| u32::try_from(int(suffix)).unwrap_or(u32::MAX);
         let name = |suffix| self.name_for(lane, suffix);
-        let small = |suffix| u32::try_from(self.int(&name(suffix))).unwrap_or(u32::MAX);
         let rate = self.float(&name("RATE_PER_SEC"));
         LanePolicy {
-            concurrency: self.concurrency(lane),
+            concurrency: usize::try_from(int("CONCURRENCY")).unwrap_or(usize::MAX),
             batch: self.size(&name("BATCH")),
             rate_per_sec: (rate > 0.0).then_some(rate),
             lease: self.span(&name("LOCK_LEASE_SEC")),
             max_attempts: small("MAX_ATTEMPTS"),
-            backoff: match self.get(&name("BACKOFF_SEC")) {
-                Value::Spans(spans) => spans.clone(),
+            backoff: match self.lane_value(lane, "BACKOFF_SEC") {
+                Value::Spans(spans) => spans,
                 other => unreachable!("OUTBOX_BACKOFF_SEC is {other:?}"),
             },
             weight: small("WEIGHT"),

@@ -9,13 +9,14 @@
 //! | `body`, `json` | reading what was sent |
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
-//! | `orders`, `payments`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `orders`, `payments`, `webhooks`, `billings`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
 //! | `idempotency`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
 //! [`problem::Problem`] and never render an error themselves.
 
 pub mod auth;
+pub mod billings;
 pub mod body;
 pub mod docs;
 mod edge;
@@ -34,6 +35,7 @@ pub mod request_id;
 pub mod router;
 mod schema;
 pub mod watch;
+pub mod webhooks;
 
 pub use auth::Client;
 pub use body::RawBody;

@@ -1,5 +1,6 @@
 //! What the commands do.
 
+mod audit;
 mod bench;
 mod doctor;
 mod outbox;
@@ -12,6 +13,7 @@ use secrecy::ExposeSecret as _;
 use tashika_store::Store;
 use tashika_testkit::sim;
 
+pub use audit::verify as audit;
 pub use bench::bench;
 pub use doctor::doctor;
 pub use outbox::outbox;

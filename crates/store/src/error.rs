@@ -73,6 +73,10 @@ pub enum CommitError {
 pub enum Key {
     Ledger,
     Effect,
+    /// The sender's id of an event.
+    Event,
+    /// The office or the customer of a billing.
+    Billing,
 }
 
 impl std::fmt::Display for Key {
@@ -80,6 +84,8 @@ impl std::fmt::Display for Key {
         f.write_str(match self {
             Self::Ledger => "ledger",
             Self::Effect => "effect",
+            Self::Event => "event",
+            Self::Billing => "billing",
         })
     }
 }

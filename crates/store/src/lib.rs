@@ -9,6 +9,8 @@
 
 mod alert;
 mod attempt;
+mod audit;
+mod billing;
 mod case;
 mod claim;
 mod diagnose;
@@ -30,6 +32,7 @@ mod step;
 mod table;
 mod upkeep;
 mod wakeups;
+mod webhook;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -41,6 +44,7 @@ use tashika_domain::{Changes, NewEffect, Write};
 use uuid::Uuid;
 
 pub use attempt::AttemptRecord;
+pub use audit::{AuditFilter, Seal, SealedLine};
 pub use case::CaseFilter;
 pub use claim::{Claim, Lapsed};
 pub use diagnose::{Diagnosis, Pin};
@@ -54,6 +58,7 @@ pub use race::RaceRow;
 pub use sandbox::SandboxRow;
 pub use upkeep::WorkerRow;
 pub use wakeups::Wakeups;
+pub use webhook::{WebhookCount, WebhookFilter};
 
 use row::{Param, Row};
 use wakeups::Work;
@@ -233,6 +238,14 @@ fn collision(changes: &Changes) -> Option<CommitError> {
                 let id = refund.id;
                 (About::Row(id), CommitError::Outdated { table: "refunds", id })
             }
+            Write::WebhookInsert(event) | Write::WebhookUpdate(event) => {
+                let id = event.id;
+                (About::Row(id), CommitError::Outdated { table: "webhook_events", id })
+            }
+            Write::BillingInsert(billing) | Write::BillingUpdate(billing) => {
+                let id = billing.id;
+                (About::Row(id), CommitError::Outdated { table: "billings", id })
+            }
             Write::Settle(end) => effect(end.lease.id),
             Write::Release(release) => effect(release.lease.id),
             Write::Requeue(wish) => effect(wish.id),
@@ -256,16 +269,21 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::PaymentUpdate(_) => 5,
         Write::RefundInsert(_) => 6,
         Write::RefundUpdate(_) => 7,
-        Write::Enqueue(_) => 8,
-        Write::Settle(_) => 9,
-        Write::Release(_) => 10,
-        Write::Requeue(_) => 11,
-        Write::Attempt(_) => 12,
-        Write::OpenCase(_) => 13,
-        Write::ResolveCase(_) => 14,
-        Write::PaymentLine(_) => 15,
-        Write::FireAlert(_) => 16,
-        Write::ResolveAlert(_) => 17,
-        Write::Race(_) => 18,
+        Write::WebhookInsert(_) => 8,
+        Write::WebhookUpdate(_) => 9,
+        Write::BillingInsert(_) => 10,
+        Write::BillingUpdate(_) => 11,
+        Write::Enqueue(_) => 12,
+        Write::Settle(_) => 13,
+        Write::Release(_) => 14,
+        Write::Requeue(_) => 15,
+        Write::Attempt(_) => 16,
+        Write::OpenCase(_) => 17,
+        Write::ResolveCase(_) => 18,
+        Write::PaymentLine(_) => 19,
+        Write::FireAlert(_) => 20,
+        Write::ResolveAlert(_) => 21,
+        Write::Race(_) => 22,
+        Write::Audit(_) => 23,
     }
 }

@@ -30,6 +30,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0002_payments.sqlite.sql"),
         postgres: include_str!("../migrations/0002_payments.pg.sql"),
     },
+    Migration {
+        version: 3,
+        name: "webhooks",
+        sqlite: include_str!("../migrations/0003_webhooks.sqlite.sql"),
+        postgres: include_str!("../migrations/0003_webhooks.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

@@ -117,7 +117,8 @@ pub(crate) fn update_sqlite(db: &Connection, payment: &Payment) -> Result<(), Co
 }
 
 pub(crate) fn insert_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {
-    TABLE.insert_pg(rows.iter().map(|(_, payment)| values(payment)).collect())
+    let owners = rows.iter().map(|(owner, payment)| (*owner, payment.id)).collect();
+    TABLE.insert_pg(owners, rows.iter().map(|(_, payment)| values(payment)).collect())
 }
 
 pub(crate) fn update_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {

@@ -75,7 +75,8 @@ pub(crate) fn update_sqlite(db: &Connection, refund: &Refund) -> Result<(), Comm
 }
 
 pub(crate) fn insert_pg(rows: &[(Owner, &Refund)]) -> Step<'static> {
-    TABLE.insert_pg(rows.iter().map(|(_, refund)| values(refund)).collect())
+    let owners = rows.iter().map(|(owner, refund)| (*owner, refund.id)).collect();
+    TABLE.insert_pg(owners, rows.iter().map(|(_, refund)| values(refund)).collect())
 }
 
 pub(crate) fn update_pg(rows: &[(Owner, &Refund)]) -> Step<'static> {

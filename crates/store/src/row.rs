@@ -19,6 +19,7 @@ pub(crate) enum Param {
     Int(i64),
     Time(Timestamp),
     Bool(bool),
+    Bytes(Vec<u8>),
     Null,
 }
 
@@ -50,6 +51,7 @@ impl rusqlite::ToSql for Param {
             Self::Int(number) => ToSqlOutput::from(*number),
             Self::Time(at) => ToSqlOutput::from(at.as_micros()),
             Self::Bool(yes) => ToSqlOutput::from(*yes),
+            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
         })
     }
@@ -106,6 +108,7 @@ impl ToSql for Param {
             Self::Int(number) => number.to_sql_checked(kind, out),
             Self::Time(at) => PgTime(*at).to_sql_checked(kind, out),
             Self::Bool(yes) => yes.to_sql_checked(kind, out),
+            Self::Bytes(bytes) => bytes.to_sql_checked(kind, out),
             Self::Null => Ok(IsNull::Yes),
         }
     }
@@ -125,6 +128,7 @@ pub(crate) trait Row {
     fn opt_int(&self, column: &'static str) -> Result<Option<i64>, String>;
     fn opt_time(&self, column: &'static str) -> Result<Option<Timestamp>, String>;
     fn opt_bool(&self, column: &'static str) -> Result<Option<bool>, String>;
+    fn bytes(&self, column: &'static str) -> Result<Vec<u8>, String>;
 }
 
 impl Row for tokio_postgres::Row {
@@ -157,6 +161,10 @@ impl Row for tokio_postgres::Row {
     fn opt_bool(&self, column: &'static str) -> Result<Option<bool>, String> {
         self.try_get(column).map_err(|e| e.to_string())
     }
+
+    fn bytes(&self, column: &'static str) -> Result<Vec<u8>, String> {
+        self.try_get(column).map_err(|e| e.to_string())
+    }
 }
 
 impl Row for rusqlite::Row<'_> {
@@ -184,6 +192,10 @@ impl Row for rusqlite::Row<'_> {
 
     fn opt_bool(&self, column: &'static str) -> Result<Option<bool>, String> {
         Ok(self.opt_int(column)?.map(|number| number != 0))
+    }
+
+    fn bytes(&self, column: &'static str) -> Result<Vec<u8>, String> {
+        self.get(column).map_err(|e| e.to_string())
     }
 }
 
@@ -261,6 +273,10 @@ impl<'a> Reader<'a> {
 
     pub fn bool(&self, column: &'static str) -> Read<bool> {
         self.present(column, self.row.opt_bool(column))
+    }
+
+    pub fn bytes(&self, column: &'static str) -> Read<Vec<u8>> {
+        self.row.bytes(column).map_err(|cause| self.corrupt(column, cause))
     }
 
     /// A word of an enumeration.

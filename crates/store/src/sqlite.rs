@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{CommitError, StoreError, Written};
 use crate::gate::{Gate, Moment};
 use crate::row::{Param, Row};
-use crate::{alert, attempt, case, ledger, outbox, payment, race, refund};
+use crate::{alert, attempt, audit, billing, case, ledger, outbox, payment, race, refund, webhook};
 
 /// Jobs per transaction: enough for one flush to serve everybody who waits, few enough to keep the
 /// first of them from waiting for more than some 20 ms.
@@ -341,6 +341,11 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::PaymentUpdate(now) => payment::update_sqlite(db, now),
         Write::RefundInsert(new) => refund::insert_sqlite(db, new),
         Write::RefundUpdate(now) => refund::update_sqlite(db, now),
+        Write::WebhookInsert(new) => webhook::insert_sqlite(db, new),
+        Write::WebhookUpdate(now) => webhook::update_sqlite(db, now),
+        Write::BillingInsert(new) => billing::insert_sqlite(db, new),
+        Write::BillingUpdate(now) => billing::update_sqlite(db, now),
+        Write::Audit(line) => audit::insert_sqlite(db, line),
         Write::PaymentLine(line) => payment::line_sqlite(db, line),
         Write::FireAlert(alert) => alert::fire_sqlite(db, alert),
         Write::ResolveAlert(end) => alert::resolve_sqlite(db, end),

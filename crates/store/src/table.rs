@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::error::CommitError;
+use crate::error::{CommitError, Key};
 use crate::row::{Param, PgTime};
 use crate::step::{Owner, Params, Step, missing};
 
@@ -23,6 +23,7 @@ pub(crate) enum Kind {
     Int,
     Time,
     Bool,
+    Bytes,
 }
 
 impl Kind {
@@ -33,6 +34,7 @@ impl Kind {
             Self::Int => "int8[]",
             Self::Time => "timestamptz[]",
             Self::Bool => "bool[]",
+            Self::Bytes => "bytea[]",
         }
     }
 }
@@ -47,6 +49,8 @@ pub(crate) struct Table {
     insert_pg: String,
     update_sqlite: String,
     update_pg: String,
+    /// What an insert loses to when a row of the same key is there already.
+    unique: Option<Key>,
 }
 
 /// Tables live as long as the program: their statements are cached by their text.
@@ -95,20 +99,37 @@ impl Table {
                  returning o.{key}"
             ),
             columns,
+            unique: None,
         }
+    }
+
+    /// An insert that finds one of its unique keys taken writes nothing and says so.
+    pub fn unique(mut self, key: Key) -> Self {
+        self.insert_sqlite.push_str(" on conflict do nothing");
+        let returning = self.insert_pg.rfind(" returning").unwrap_or(self.insert_pg.len());
+        self.insert_pg.insert_str(returning, " on conflict do nothing");
+        self.unique = Some(key);
+        self
     }
 
     /// The columns, for reading whole rows. Named, because `*` would change under a prepared statement
     /// when a newer process migrates.
     pub fn select(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        format!("select {} from {}", names.join(", "), self.name)
+        let names = self.columns.iter().map(|(name, kind)| match kind {
+            Kind::Json => format!("cast({name} as text) as {name}"),
+            _ => (*name).to_owned(),
+        });
+        format!("select {} from {}", names.collect::<Vec<_>>().join(", "), self.name)
     }
 
     pub fn insert_sqlite(&self, db: &Connection, values: &[Param]) -> Result<(), CommitError> {
         debug_assert_eq!(values.len(), self.columns.len());
-        db.prepare_cached(&self.insert_sqlite)?.execute(rusqlite::params_from_iter(values))?;
-        Ok(())
+        let mut statement = db.prepare_cached(&self.insert_sqlite)?;
+        let inserted = statement.execute(rusqlite::params_from_iter(values))?;
+        match self.unique {
+            Some(key) if inserted == 0 => Err(CommitError::Taken(key)),
+            _ => Ok(()),
+        }
     }
 
     pub fn update_sqlite(
@@ -124,9 +145,25 @@ impl Table {
         if changed == 1 { Ok(()) } else { Err(self.outdated(id)) }
     }
 
-    pub fn insert_pg(&'static self, rows: Vec<Vec<Param>>) -> Step<'static> {
-        let params = self.arrays(rows);
-        Step { sql: &self.insert_pg, params, judge: Box::new(|_| Vec::new()) }
+    pub fn insert_pg(
+        &'static self,
+        owners: Vec<(Owner, Uuid)>,
+        rows: Vec<Vec<Param>>,
+    ) -> Step<'static> {
+        let column = self.columns[0].0;
+        Step {
+            sql: &self.insert_pg,
+            params: self.arrays(rows),
+            judge: Box::new(move |found| match self.unique {
+                None => Vec::new(),
+                Some(key) => missing(
+                    owners.into_iter(),
+                    found,
+                    |row| row.get(column),
+                    |_| CommitError::Taken(key),
+                ),
+            }),
+        }
     }
 
     pub fn update_pg(
@@ -186,5 +223,6 @@ fn array(kind: Kind, values: Vec<Param>) -> Box<dyn ToSql + Sync + Send> {
         Kind::Int => typed!(Param::Int(number) => number),
         Kind::Time => typed!(Param::Time(at) => PgTime(at)),
         Kind::Bool => typed!(Param::Bool(yes) => yes),
+        Kind::Bytes => typed!(Param::Bytes(bytes) => bytes),
     }
 }

@@ -45,6 +45,7 @@ pub fn create(request: PaymentRequest, origin: Origin, at: At<'_>) -> Decided {
     let amount = request.amount;
     accept_key(&mut draft, SCOPE, 201, &origin.key);
     draft.line("accepted", &accepted);
+    draft.audit("payment.created".to_owned(), &accepted);
     draft.publish("PaymentCreated", &json!({}));
     draft.begin(OperationKind::Authorize, amount, Some(origin.key));
     draft.finish()
@@ -112,6 +113,7 @@ pub fn ask(
     }
     let asked = json!({"operation": name(&wish), "amount": amount});
     draft.line("asked", &asked);
+    draft.audit(format!("payment.{}_asked", name(&wish)), &asked);
     match wish {
         Wish::Capture { .. } => draft.begin(OperationKind::Capture, amount, key),
         Wish::Void => draft.begin(OperationKind::Void, amount, key),

@@ -7,6 +7,7 @@ use super::{
     Payment, Refund, RefundStatus, RequestKey, Subject, status,
 };
 use crate::alert::{AlertResolution, NewAlert, Severity};
+use crate::audit::{Actor, NewAudit};
 use crate::case::{CaseResolution, NewCase};
 use crate::changes::{Changes, PaymentLine, Write};
 use crate::effect::{Effect, EffectId, NewEffect};
@@ -34,6 +35,8 @@ pub(super) struct Draft<'a> {
     next: Option<Effect>,
     /// With which words an open case is closed, if this change answers it.
     closing: (&'static str, String),
+    /// Whose doing it is.
+    pub actor: Actor,
     /// Numbers what this change creates.
     count: u32,
     lines: u32,
@@ -49,6 +52,7 @@ impl<'a> Draft<'a> {
             changes: Changes::new(),
             next: None,
             closing: ("verified", "the outcome has become known".to_owned()),
+            actor: Actor::SYSTEM,
             count: 0,
             lines: 0,
         }
@@ -123,8 +127,25 @@ impl<'a> Draft<'a> {
         let mut entry = json!({"from": from, "to": to, "event": format!("{event:?}")});
         merge(&mut entry, details);
         self.line("transition", &entry);
+        let action = format!("payment.{}", event.done());
+        self.audit(action, &entry);
         self.publish(event.published_as(), details);
         Ok(())
+    }
+
+    /// An audit line about this payment.
+    pub fn audit(&mut self, action: String, details: &Value) {
+        let line = NewAudit {
+            id: self.id("audit"),
+            actor: self.actor.clone(),
+            action,
+            target_type: KIND,
+            target_id: self.payment.id.to_string(),
+            office_id: None,
+            details: details.to_string(),
+            now: self.at.now,
+        };
+        self.push(Write::Audit(Box::new(line)));
     }
 
     /// An event for every sink.

@@ -184,15 +184,12 @@ fn without_uuids(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::with_capacity(text.len());
     while let Some(first) = rest.chars().next() {
-        match rest.get(..LENGTH).filter(|head| uuid::Uuid::try_parse(head).is_ok()) {
-            Some(_) => {
-                kept.push('\n');
-                rest = &rest[LENGTH..];
-            }
-            None => {
-                kept.push(first);
-                rest = &rest[first.len_utf8()..];
-            }
+        if rest.get(..LENGTH).is_some_and(|head| uuid::Uuid::try_parse(head).is_ok()) {
+            kept.push('\n');
+            rest = &rest[LENGTH..];
+        } else {
+            kept.push(first);
+            rest = &rest[first.len_utf8()..];
         }
     }
     kept

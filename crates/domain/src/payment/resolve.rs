@@ -7,6 +7,7 @@ use super::draft::{Decided, Draft};
 use super::remote::code;
 use super::status::Event;
 use super::{At, OperationKind, Payment, Subject};
+use crate::audit::Actor;
 use crate::outcome::Reason;
 
 /// What a case of a payment offers.
@@ -64,6 +65,9 @@ pub fn resolve(
         return Err(ResolveRefusal::NoCase);
     }
     let mut draft = Draft::of(payment, at);
+    draft.actor = Actor::operator(who);
+    let decision = json!({"decision": resolution.as_str(), "note": note});
+    draft.audit("payment.resolved".to_owned(), &decision);
     draft.line("person", &json!({"decision": resolution.as_str(), "note": note, "who": who}));
     for subject in given_up {
         settle(&mut draft, subject, resolution)?;

@@ -68,6 +68,18 @@ impl Event {
         Self::RefundRest,
     ];
 
+    /// As audit lines name it: `payment.…`.
+    #[must_use]
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::Authorize => "authorized",
+            Self::Fail => "failed",
+            Self::Capture => "captured",
+            Self::Void => "voided",
+            Self::RefundPart | Self::RefundRest => "refunded",
+        }
+    }
+
     /// The name under which the world hears of it.
     #[must_use]
     pub const fn published_as(self) -> &'static str {

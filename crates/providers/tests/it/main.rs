@@ -26,3 +26,7 @@ mod reuse;
 mod server;
 #[cfg(test)]
 mod tls;
+#[cfg(test)]
+mod webhook_headers;
+#[cfg(test)]
+mod webhooks;

@@ -157,6 +157,19 @@ impl Resolution {
     }
 }
 
+/// Arguments of `tashika audit`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AuditArgs {
+    #[command(subcommand)]
+    pub command: AuditCommand,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Walk the chain of seals and name every line that was changed or removed
+    Verify,
+}
+
 /// Arguments of `tashika doctor`: check the configuration, the database and the broker
 #[derive(Clone, Copy, Debug, Args)]
 pub struct DoctorArgs {

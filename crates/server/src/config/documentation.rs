@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{Key, Kind, LANE_CONCURRENCY, PER_LANE, keys};
+use super::keys::{Key, Kind, LANE_DEFAULTS, PER_LANE, keys};
 use super::rules::RULES;
 use super::value;
 
@@ -58,7 +58,7 @@ pub fn markdown() -> String {
 fn lanes() -> String {
     let lanes: Vec<String> =
         tashika_domain::Lane::OWN.iter().map(|lane| format!("`{lane}`")).collect();
-    let own = LANE_CONCURRENCY.map(|(lane, own)| format!("{own} for `{lane}`"));
+    let own = LANE_DEFAULTS.map(|(lane, suffix, own)| format!("`{suffix}` {own} for `{lane}`"));
     let suffixes: Vec<String> = PER_LANE.iter().map(|suffix| format!("`{suffix}`")).collect();
     format!(
         "
@@ -69,7 +69,7 @@ fn lanes() -> String {
 
 - Lanes: {}.
 - Names: {}.
-- Unless `CONCURRENCY` is set, it is {}.",
+- Defaults of single lanes, where nothing else is set: {}.",
         lanes.join(", "),
         suffixes.join(", "),
         own.join(", "),

@@ -375,3 +375,111 @@ pub struct AlertsSchema {
     items: Vec<AlertSchema>,
     next_cursor: Option<String>,
 }
+
+/// An event as it was received, with what became of it.
+#[derive(ToSchema)]
+#[schema(as = WebhookEvent, rename_all = "camelCase")]
+pub struct WebhookEventSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    /// The sender's id.
+    event_id: String,
+    event_type: String,
+    source: String,
+    billing_id: Option<String>,
+    office_id: Option<String>,
+    /// `pending`, `success`, `failed` or `skipped`.
+    status: String,
+    error_message: Option<String>,
+    #[schema(format = DateTime)]
+    processed_at: Option<String>,
+    #[schema(format = DateTime)]
+    occurred_at: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// Masked.
+    payload: Value,
+}
+
+#[derive(ToSchema)]
+#[schema(as = WebhookEvents, rename_all = "camelCase")]
+pub struct WebhookEventsSchema {
+    items: Vec<WebhookEventSchema>,
+    next_cursor: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = WebhookStats)]
+pub struct WebhookStatsSchema {
+    items: Vec<WebhookCountSchema>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = WebhookCount, rename_all = "camelCase")]
+pub struct WebhookCountSchema {
+    event_type: String,
+    status: String,
+    count: i64,
+}
+
+#[derive(ToSchema)]
+#[schema(as = BillingRequest, rename_all = "camelCase")]
+pub struct BillingRequestSchema {
+    #[schema(min_length = 1, max_length = 100)]
+    office_id: String,
+    #[schema(min_length = 1, max_length = 255)]
+    stripe_customer_id: String,
+    /// A day or a moment.
+    trial_end_date: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Billing, rename_all = "camelCase")]
+pub struct BillingSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    office_id: String,
+    stripe_customer_id: String,
+    stripe_subscription_id: Option<String>,
+    /// `free`, `early_payment`, `active`, `past_due`, `canceling` or `canceled`.
+    status: String,
+    #[schema(format = DateTime)]
+    trial_end_date: Option<String>,
+    #[schema(format = DateTime)]
+    last_payment_at: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Billings, rename_all = "camelCase")]
+pub struct BillingsSchema {
+    items: Vec<BillingSchema>,
+    next_cursor: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = AuditLog, rename_all = "camelCase")]
+pub struct AuditLogSchema {
+    #[schema(format = Uuid)]
+    id: String,
+    actor_id: Option<String>,
+    actor_role: String,
+    action: String,
+    target_type: String,
+    target_id: String,
+    office_id: Option<String>,
+    /// Masked.
+    details: Value,
+    #[schema(format = DateTime)]
+    created_at: String,
+}
+
+#[derive(ToSchema)]
+#[schema(as = AuditLogs, rename_all = "camelCase")]
+pub struct AuditLogsSchema {
+    items: Vec<AuditLogSchema>,
+    next_cursor: Option<String>,
+}

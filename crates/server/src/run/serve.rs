@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
-use crate::http::{RequestIds, Shell, listener, orders, payments, watch};
+use crate::http::{RequestIds, Shell, billings, listener, orders, payments, watch, webhooks};
 use crate::signals;
 use crate::telemetry::{self, Metrics};
 
@@ -41,7 +41,13 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         shell = shell
             .protected(orders::routes(Arc::new(app.orders(config))))
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
-            .protected(watch::routes(app.store.clone()));
+            .protected(watch::routes(app.store.clone()))
+            .protected(billings::routes(Arc::new(app.billings())))
+            .protected(billings::audit_routes(app.store.clone()));
+        let webhooks = Arc::new(app.webhooks(config)?);
+        shell = shell
+            .open(webhooks::open_routes(Arc::clone(&webhooks)))
+            .protected(webhooks::protected_routes(webhooks));
     }
     let (router, _) = shell.build();
     let upkeep = tokio::spawn(metrics.upkeep(stop.clone()));

@@ -26,7 +26,7 @@ use crate::claim::Floors;
 use crate::error::{CommitError, StoreError, Written};
 use crate::step::{Lost, Owner, Step};
 use crate::wakeups::{Wakeups, Work};
-use crate::{alert, attempt, case, ledger, outbox, payment, race, refund};
+use crate::{alert, attempt, audit, billing, case, ledger, outbox, payment, race, refund, webhook};
 
 /// Changes per transaction: beyond a thousand rows a statement gains nothing.
 const BATCH_MAX: usize = 1000;
@@ -132,7 +132,8 @@ enum Touch<'a> {
     Effect(EffectId),
     EffectKey(&'a str, &'a str),
     Case(&'a str, &'a str),
-    Payment(Uuid),
+    Row(Uuid),
+    Event(&'a str, &'a str),
     Alert(&'a str, &'a str),
 }
 
@@ -157,15 +158,21 @@ fn touches(changes: &Changes) -> Vec<Touch<'_>> {
             Write::OpenCase(new) => touched.push(Touch::Case(new.kind, &new.subject_id)),
             Write::ResolveCase(end) => touched.push(Touch::Case(end.kind, &end.subject_id)),
             Write::PaymentInsert(payment) | Write::PaymentUpdate(payment) => {
-                touched.push(Touch::Payment(payment.id));
+                touched.push(Touch::Row(payment.id));
             }
             Write::RefundInsert(refund) | Write::RefundUpdate(refund) => {
-                touched.push(Touch::Payment(refund.payment_id));
+                touched.push(Touch::Row(refund.payment_id));
+            }
+            Write::WebhookInsert(event) | Write::WebhookUpdate(event) => {
+                touched.push(Touch::Event(&event.source, &event.event_id));
+            }
+            Write::BillingInsert(billing) | Write::BillingUpdate(billing) => {
+                touched.push(Touch::Row(billing.id));
             }
             Write::FireAlert(alert) => touched.push(Touch::Alert(alert.rule, &alert.subject)),
             Write::ResolveAlert(end) => touched.push(Touch::Alert(end.rule, &end.subject)),
             // Goes with the settlement of its effect, with its payment, or is nobody else's.
-            Write::Attempt(_) | Write::PaymentLine(_) | Write::Race(_) => {}
+            Write::Attempt(_) | Write::PaymentLine(_) | Write::Race(_) | Write::Audit(_) => {}
         }
     }
     touched
@@ -419,6 +426,10 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(PaymentUpdate, |rows| payment::update_pg(&unboxed(&rows)));
     step!(RefundInsert, |rows| refund::insert_pg(&unboxed(&rows)));
     step!(RefundUpdate, |rows| refund::update_pg(&unboxed(&rows)));
+    step!(WebhookInsert, |rows| webhook::insert_pg(&unboxed(&rows)));
+    step!(WebhookUpdate, |rows| webhook::update_pg(&unboxed(&rows)));
+    step!(BillingInsert, |rows| billing::insert_pg(&unboxed(&rows)));
+    step!(BillingUpdate, |rows| billing::update_pg(&unboxed(&rows)));
     step!(Enqueue, |rows| outbox::enqueue_pg(rows));
     step!(Settle, |rows| outbox::settle_pg(rows));
     step!(Release, |rows| outbox::release_pg(rows));
@@ -430,5 +441,6 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(FireAlert, |rows| alert::fire_pg(&rows));
     step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
     step!(Race, |rows| race::record_pg(&rows));
+    step!(Audit, |rows| audit::insert_pg(&unboxed(&rows)));
     steps
 }

@@ -62,6 +62,14 @@ codes! {
         title "Invalid JSON" "JSON が不正です"
         detail "The body is not valid JSON." "本文が正しい JSON ではありません。"
         advice "The detail names the line and the column. The body must be UTF-8, must not repeat a key within an object, and must not be nested deeper than 32 levels. Nothing was stored." "詳細に行と桁が示されています。本文は UTF-8 で、同じオブジェクト内でキーを繰り返さず、入れ子は 32 段までにしてください。何も保存されていません。"
+    InvalidSignature "INVALID_SIGNATURE" BAD_REQUEST
+        title "Invalid signature" "署名が不正です"
+        detail "Invalid signature" "署名が不正です"
+        advice "The signature is missing, is not the sender's, or is too old. Compare the secret (`STRIPE_WEBHOOK_SECRET`, `WEBHOOK_SECRETS`), the clock, and whether something in between changes the body. The log has the reason. Nothing was stored." "署名がないか、送信元のものでないか、古すぎます。シークレット（`STRIPE_WEBHOOK_SECRET`、`WEBHOOK_SECRETS`）、時計、途中で本文が変更されていないかを確認してください。理由はログにあります。何も保存されていません。"
+    InvalidPayload "INVALID_PAYLOAD" BAD_REQUEST
+        title "Invalid payload" "ペイロードが不正です"
+        detail "Invalid payload" "ペイロードが不正です"
+        advice "The signature is right, but the body is no event of this source: not JSON, or without an id. Nothing was stored." "署名は正しいものの、本文がこの送信元のイベントではありません（JSON でない、または ID がない）。何も保存されていません。"
     IdempotencyKeyMissing "IDEMPOTENCY_KEY_MISSING" BAD_REQUEST
         title "Idempotency key missing" "冪等キーがありません"
         detail "This request needs an Idempotency-Key header." "このリクエストには Idempotency-Key ヘッダーが必要です。"
@@ -98,6 +106,18 @@ codes! {
         title "Payment not found" "決済が見つかりません"
         detail "No payment has this id." "この ID の決済はありません。"
         advice "Use the `id` that creating the payment answered, or look it up with `GET /payments?bookingId=…`." "作成時に返された `id` を使うか、`GET /payments?bookingId=…` で探してください。"
+    SourceNotFound "SOURCE_NOT_FOUND" NOT_FOUND
+        title "Source not found" "送信元が見つかりません"
+        detail "No sender of webhooks is configured under this name." "この名前の Webhook 送信元は設定されていません。"
+        advice "`stripe` needs `STRIPE_WEBHOOK_SECRET`; others are named in `WEBHOOK_SOURCES`." "`stripe` には `STRIPE_WEBHOOK_SECRET` が必要です。その他は `WEBHOOK_SOURCES` で指定します。"
+    WebhookEventNotFound "WEBHOOK_EVENT_NOT_FOUND" NOT_FOUND
+        title "Event not found" "イベントが見つかりません"
+        detail "No event has this id." "この ID のイベントはありません。"
+        advice "Use the `id` of `GET /webhook-events`; the sender's own id is `eventId`." "`GET /webhook-events` の `id` を使ってください。送信元の ID は `eventId` です。"
+    BillingNotFound "BILLING_NOT_FOUND" NOT_FOUND
+        title "Billing not found" "課金情報が見つかりません"
+        detail "No billing has this id." "この ID の課金情報はありません。"
+        advice "Look it up with `GET /billings?officeId=…`." "`GET /billings?officeId=…` で探してください。"
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
         title "Method not allowed" "許可されていないメソッド"
         detail "This path does not take this method." "このパスではこのメソッドを使えません。"
@@ -122,6 +142,14 @@ codes! {
         title "No open case" "未解決のケースがありません"
         detail "No case of this payment waits for a decision." "この決済に判断待ちのケースはありません。"
         advice "A decision is taken only after verification has failed. Until then Tashika asks the gateway by itself; `POST /payments/{id}/verify` asks at once." "判断できるのは確認が失敗した後だけです。それまでは Tashika がゲートウェイに問い合わせます。`POST /payments/{id}/verify` ですぐに問い合わせられます。"
+    WebhookEventNotFailed "WEBHOOK_EVENT_NOT_FAILED" CONFLICT
+        title "Event has not failed" "失敗したイベントではありません"
+        detail "Only events that failed can be processed again." "再処理できるのは失敗したイベントだけです。"
+        advice "A pending event is being processed; one that succeeded has had its effect, once." "処理待ちのイベントは処理中です。成功したイベントは一度だけ反映されています。"
+    BillingExists "BILLING_EXISTS" CONFLICT
+        title "Billing exists" "課金情報は既にあります"
+        detail "The office or the customer has a billing already." "この事業所または顧客の課金情報は既にあります。"
+        advice "There is one billing per office and per customer: `GET /billings?officeId=…`." "課金情報は事業所・顧客ごとに 1 つです: `GET /billings?officeId=…`"
     MisdirectedRequest "MISDIRECTED_REQUEST" MISDIRECTED_REQUEST
         title "Misdirected request" "宛先の誤り"
         detail "Without API tokens this server answers only under a loopback name." "API トークンが未設定のため、ループバックの名前でのみ応答します。"

@@ -1,0 +1,277 @@
+//! Webhooks that came in: written down before they are answered, processed once in effect.
+//!
+//! An event is known by its source and the sender's own id for it. [`accept`] takes it with the
+//! effect that processes it; a duplicate changes nothing, except that one of an event that failed
+//! opens it again ([`reopen`]). How processing ends is [`end`].
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::audit::{Actor, NewAudit, line_id};
+use crate::changes::{Changes, Requeue, Write};
+use crate::effect::{EffectId, NewEffect};
+use crate::lane::Lane;
+use crate::time::Timestamp;
+
+/// The effect kind of processing, and the subject type of audit lines.
+pub const KIND: &str = "webhook";
+/// The effect kind of forwarding to a worker.
+pub const DELIVERY_KIND: &str = "webhook_delivery";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    Pending,
+    Success,
+    Failed,
+    /// Nobody listens to it, or it came too late to matter.
+    Skipped,
+}
+
+impl Status {
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Success, Self::Failed, Self::Skipped];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Success => "success",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// An event as it is kept. Its id is also the id of the effect that processes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookEvent {
+    pub id: Uuid,
+    pub version: i64,
+    pub source: String,
+    /// The sender's id of it.
+    pub event_id: String,
+    pub event_type: String,
+    pub billing_id: Option<Uuid>,
+    pub office_id: Option<String>,
+    pub payload: Value,
+    /// Exactly as it came.
+    pub body: Vec<u8>,
+    pub content_type: Option<String>,
+    /// When it happened, as the sender says.
+    pub occurred_at: Option<Timestamp>,
+    pub status: Status,
+    pub error_message: Option<String>,
+    pub processed_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub traceparent: Option<String>,
+}
+
+/// A payload as both databases can keep it: PostgreSQL's JSON has no NUL. The body has the bytes as
+/// they came.
+#[must_use]
+pub fn keepable(payload: Value) -> Value {
+    match payload {
+        Value::String(text) if text.contains('\0') => Value::String(text.replace('\0', "")),
+        Value::Array(items) => items.into_iter().map(keepable).collect(),
+        Value::Object(map) => {
+            let clean = |(name, value): (String, Value)| (name.replace('\0', ""), keepable(value));
+            Value::Object(map.into_iter().map(clean).collect())
+        }
+        other => other,
+    }
+}
+
+/// Takes an event: its row and the effect that processes it.
+#[must_use]
+pub fn accept(event: WebhookEvent, expires_at: Timestamp) -> Changes {
+    let effect = effect(&event, event.created_at, expires_at);
+    Changes::from(Write::WebhookInsert(Box::new(event))).with(Write::Enqueue(effect))
+}
+
+fn effect(event: &WebhookEvent, now: Timestamp, expires_at: Timestamp) -> NewEffect {
+    NewEffect {
+        id: EffectId(event.id),
+        lane: Lane::WEBHOOKS,
+        kind: KIND.into(),
+        key: None,
+        digest: None,
+        payload: "{}".into(),
+        run_at: now,
+        created_at: now,
+        expires_at,
+        traceparent: event.traceparent.clone(),
+        held_by: None,
+    }
+}
+
+/// Opens an event again that failed: because it was sent again, or because somebody wants it.
+///
+/// `known` says whether its effect is still there; it is kept for a shorter time than the event.
+#[must_use]
+pub fn reopen(
+    event: &WebhookEvent,
+    known: bool,
+    actor: Actor,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> Changes {
+    let again = WebhookEvent {
+        version: event.version + 1,
+        status: Status::Pending,
+        error_message: None,
+        processed_at: None,
+        ..event.clone()
+    };
+    let effect = if known {
+        Write::Requeue(Requeue { id: EffectId(event.id), without_doubt: false, now })
+    } else {
+        Write::Enqueue(effect(event, now, expires_at))
+    };
+    Changes::from(Write::WebhookUpdate(Box::new(again))).with(effect).with(audit(
+        event,
+        "webhook.replayed",
+        actor,
+        &json!({}),
+        now,
+    ))
+}
+
+/// How the processing of an event ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Success { billing_id: Option<Uuid>, office_id: Option<String> },
+    Skipped(String),
+    Failed(String),
+}
+
+/// The end of an event's processing. What it led to goes into the same changes.
+#[must_use]
+pub fn end(event: &WebhookEvent, end: &End, now: Timestamp) -> Changes {
+    let mut after =
+        WebhookEvent { version: event.version + 1, processed_at: Some(now), ..event.clone() };
+    match end {
+        End::Success { billing_id, office_id } => {
+            after.status = Status::Success;
+            after.billing_id = *billing_id;
+            after.office_id.clone_from(office_id);
+        }
+        End::Skipped(why) => {
+            after.status = Status::Skipped;
+            after.error_message = Some(why.clone());
+        }
+        End::Failed(why) => {
+            after.status = Status::Failed;
+            after.error_message = Some(why.clone());
+        }
+    }
+    let mut changes = Changes::new();
+    if let End::Failed(why) = end {
+        let sender = Actor::sender(&event.source);
+        changes.push(audit(event, "webhook.failed", sender, &json!({"error": why}), now));
+    }
+    changes.push(Write::WebhookUpdate(Box::new(after)));
+    changes
+}
+
+fn audit(
+    event: &WebhookEvent,
+    action: &'static str,
+    actor: Actor,
+    details: &Value,
+    now: Timestamp,
+) -> Write {
+    let mut all = json!({"event_id": event.event_id, "event_type": event.event_type,
+        "source": format!("{}_webhook", event.source)});
+    if let (Some(all), Some(details)) = (all.as_object_mut(), details.as_object()) {
+        all.extend(details.clone());
+    }
+    let target = event.id.to_string();
+    let nth = u64::try_from(event.version).unwrap_or(0);
+    Write::Audit(Box::new(NewAudit {
+        id: line_id(now, &target, action, nth),
+        actor,
+        action: action.to_owned(),
+        target_type: KIND,
+        target_id: target,
+        office_id: event.office_id.clone(),
+        details: all.to_string(),
+        now,
+    }))
+}
+
+/// Where events of some kinds are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// `None` is every source.
+    pub source: Option<String>,
+    /// `invoice.*`, `*`; empty is every type.
+    pub types: Vec<String>,
+    /// Names the worker; never shown with its address.
+    pub to: String,
+}
+
+impl Route {
+    #[must_use]
+    pub fn matches(&self, source: &str, event_type: &str) -> bool {
+        let fits = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => event_type.starts_with(beginning),
+            None => event_type == pattern,
+        };
+        self.source.as_ref().is_none_or(|known| known == source)
+            && (self.types.is_empty() || self.types.iter().any(fits))
+    }
+}
+
+/// The effect that forwards an event to one worker.
+#[must_use]
+pub fn delivery(
+    event: &WebhookEvent,
+    to: &str,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> NewEffect {
+    let parts: [&[u8]; 3] = [event.id.as_bytes(), to.as_bytes(), &event.version.to_be_bytes()];
+    NewEffect {
+        id: EffectId(crate::ids::derived(now, &parts)),
+        lane: Lane::DELIVERIES,
+        kind: DELIVERY_KIND.into(),
+        // One delivery per event and worker, however often the event is processed.
+        key: Some(format!("{}:{}:{to}", event.source, event.event_id)),
+        digest: None,
+        payload: json!({"event": event.id, "to": to}).to_string(),
+        run_at: now,
+        created_at: now,
+        expires_at,
+        traceparent: event.traceparent.clone(),
+        held_by: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_database_keeps_is_left_out() {
+        let payload = json!({"a\0b": ["x\0", {"c": "\0"}], "n": 1});
+        assert_eq!(keepable(payload), json!({"ab": ["x", {"c": ""}], "n": 1}));
+    }
+
+    #[test]
+    fn routes_match_by_source_and_pattern() {
+        let route = |source: Option<&str>, types: &[&str]| Route {
+            source: source.map(Into::into),
+            types: types.iter().map(|text| (*text).to_owned()).collect(),
+            to: "worker".into(),
+        };
+        assert!(route(None, &[]).matches("stripe", "invoice.paid"));
+        assert!(route(Some("stripe"), &["invoice.*"]).matches("stripe", "invoice.paid"));
+        assert!(!route(Some("github"), &["invoice.*"]).matches("stripe", "invoice.paid"));
+        assert!(!route(None, &["invoice.paid"]).matches("stripe", "invoice.paid.late"));
+        assert!(route(None, &["a", "*"]).matches("stripe", "anything"));
+    }
+}

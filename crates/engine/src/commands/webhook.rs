@@ -1,0 +1,209 @@
+//! Webhooks, as senders deliver them and operators look at them.
+
+use std::time::Duration;
+
+use metrics::counter;
+use tashika_domain::EffectId;
+use tashika_domain::audit::Actor;
+use tashika_domain::webhook::{self, Status, WebhookEvent};
+use tashika_providers::webhook::{Event, Refused, Source};
+use tashika_store::{CommitError, Key, Store, StoreError, WebhookCount, WebhookFilter};
+use uuid::Uuid;
+
+use crate::clock::{Clock, Ids};
+
+/// What may be done with webhooks.
+pub struct Webhooks {
+    store: Store,
+    clock: Clock,
+    ids: Ids,
+    sources: Vec<Source>,
+    keep: Duration,
+}
+
+/// A request of a sender, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    pub source: &'a str,
+    pub headers: &'a http::HeaderMap,
+    pub body: &'a [u8],
+    pub traceparent: Option<&'a str>,
+}
+
+/// What a sender is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Accepted(Accepted),
+    /// A sender that wants to see a text of its own before it sends events.
+    Challenged(String),
+}
+
+/// An event that is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub event_id: String,
+    /// Our id of it, and of the effect that processes it.
+    pub message_id: Uuid,
+    pub duplicate: bool,
+}
+
+/// Why a webhook was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error("no such source")]
+    UnknownSource,
+    #[error("the webhook was refused: {}", .0.reason)]
+    Refused(Refused),
+    #[error("no such event")]
+    NotFound,
+    #[error("only events that failed can be processed again")]
+    NotFailed,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Webhooks {
+    #[must_use]
+    pub fn new(store: Store, clock: Clock, ids: Ids, sources: Vec<Source>, keep: Duration) -> Self {
+        Self { store, clock, ids, sources, keep }
+    }
+
+    /// Verifies, reads, and writes down. What it returns is on disk.
+    pub async fn receive(&self, received: Received<'_>) -> Result<Taken, WebhookError> {
+        let source = self.sources.iter().find(|source| source.name() == received.source);
+        let source = source.ok_or(WebhookError::UnknownSource)?;
+        let now = self.clock.now();
+        let event = source
+            .verify(received.headers, received.body, now)
+            .and_then(|()| source.read(received.headers, received.body))
+            .map_err(|refused| {
+                count(source.name(), "refused");
+                WebhookError::Refused(refused)
+            })?;
+        if let Some(challenge) = challenge(source, &event) {
+            return Ok(Taken::Challenged(challenge));
+        }
+        let accepted = self.accept(source.name(), event, received).await;
+        count(
+            source.name(),
+            match &accepted {
+                Ok(Accepted { duplicate: false, .. }) => "accepted",
+                Ok(Accepted { duplicate: true, .. }) => "duplicate",
+                Err(_) => "unavailable",
+            },
+        );
+        accepted.map(Taken::Accepted)
+    }
+
+    async fn accept(
+        &self,
+        source: &str,
+        event: Event,
+        received: Received<'_>,
+    ) -> Result<Accepted, WebhookError> {
+        let now = self.clock.now();
+        let content_type = received.headers.get(http::header::CONTENT_TYPE);
+        let id = self.ids.uuid();
+        let row = WebhookEvent {
+            id,
+            version: 1,
+            source: source.to_owned(),
+            event_id: event.id.clone(),
+            event_type: event.kind,
+            billing_id: None,
+            office_id: None,
+            payload: webhook::keepable(event.payload),
+            body: received.body.to_vec(),
+            content_type: content_type.and_then(|v| v.to_str().ok()).map(ToOwned::to_owned),
+            occurred_at: event.occurred_at,
+            status: Status::Pending,
+            error_message: None,
+            processed_at: None,
+            created_at: now,
+            traceparent: received.traceparent.map(ToOwned::to_owned),
+        };
+        let changes = webhook::accept(row, now.plus(self.keep));
+        match self.store.commit(changes).await {
+            Ok(()) => Ok(Accepted { event_id: event.id, message_id: id, duplicate: false }),
+            Err(CommitError::Taken(Key::Event)) => self.again(source, &event.id).await,
+            Err(CommitError::Store(error)) => Err(error.into()),
+            Err(other) => Err(StoreError::Rejected(other.to_string()).into()),
+        }
+    }
+
+    /// The event is known: nothing changes, unless it had failed.
+    async fn again(&self, source: &str, event_id: &str) -> Result<Accepted, WebhookError> {
+        let known = self.store.webhook_event_of(source, event_id).await?;
+        // Pruned in this very moment: it has been processed, long ago.
+        let Some(known) = known else { return Err(WebhookError::NotFound) };
+        if known.status == Status::Failed {
+            self.reopen(&known, Actor::sender(source)).await?;
+        }
+        let event_id = event_id.to_owned();
+        Ok(Accepted { event_id, message_id: known.id, duplicate: true })
+    }
+
+    /// False if somebody else was faster.
+    async fn reopen(&self, event: &WebhookEvent, actor: Actor) -> Result<bool, WebhookError> {
+        let now = self.clock.now();
+        let known = self.store.effect(EffectId(event.id)).await?.is_some();
+        let changes = webhook::reopen(event, known, actor, now, now.plus(self.keep));
+        match self.store.commit(changes).await {
+            Ok(()) => Ok(true),
+            Err(CommitError::Store(error)) => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Processes an event again that failed.
+    pub async fn replay(&self, id: Uuid, who: &str) -> Result<WebhookEvent, WebhookError> {
+        let event = self.store.webhook_event(id).await?.ok_or(WebhookError::NotFound)?;
+        if event.status != Status::Failed {
+            return Err(WebhookError::NotFailed);
+        }
+        self.reopen(&event, Actor::operator(who)).await?;
+        self.store.webhook_event(id).await?.ok_or(WebhookError::NotFound)
+    }
+
+    /// Processes failed events again, as many as the filter names; returns how many.
+    pub async fn replay_all(&self, filter: WebhookFilter, who: &str) -> Result<u64, WebhookError> {
+        let mut filter = WebhookFilter { status: Some(Status::Failed), ..filter };
+        let mut reopened = 0;
+        loop {
+            let page = self.store.webhook_events(&filter, 200).await?;
+            let Some(last) = page.last() else { return Ok(reopened) };
+            filter.before = Some(last.id);
+            for event in page {
+                reopened += u64::from(self.reopen(&event, Actor::operator(who)).await?);
+            }
+        }
+    }
+
+    pub async fn find(&self, id: Uuid) -> Result<WebhookEvent, WebhookError> {
+        self.store.webhook_event(id).await?.ok_or(WebhookError::NotFound)
+    }
+
+    pub async fn list(
+        &self,
+        filter: &WebhookFilter,
+        limit: i64,
+    ) -> Result<Vec<WebhookEvent>, WebhookError> {
+        Ok(self.store.webhook_events(filter, limit).await?)
+    }
+
+    pub async fn stats(&self) -> Result<Vec<WebhookCount>, WebhookError> {
+        Ok(self.store.webhook_counts().await?)
+    }
+}
+
+/// Slack asks once, when the address is entered.
+fn challenge(source: &Source, event: &Event) -> Option<String> {
+    let asks = source.kind() == "slack" && event.kind == "url_verification";
+    let text = event.payload.get("challenge").and_then(serde_json::Value::as_str);
+    text.filter(|_| asks).map(ToOwned::to_owned)
+}
+
+fn count(source: &str, outcome: &'static str) {
+    counter!("webhook_requests_total", "source" => source.to_owned(), "outcome" => outcome)
+        .increment(1);
+}

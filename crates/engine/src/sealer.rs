@@ -1,0 +1,163 @@
+//! Seals audit lines in batches into a hash chain, and checks it.
+//!
+//! A line that was changed, removed or slipped in after it was sealed no longer fits, and
+//! [`verify`] names it. What is not sealed yet is a few seconds old.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tashika_domain::audit::Audit;
+use tashika_domain::{Timestamp, digest};
+use tashika_store::{Seal, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::engine::Engine;
+
+/// Lines per seal.
+const BATCH: i64 = 1000;
+/// A line that is written later than this after its moment is found by `verify`, not by the sealer.
+const LATEST: Duration = Duration::from_secs(24 * 3600);
+
+pub struct Sealer {
+    engine: Arc<Engine>,
+}
+
+impl Sealer {
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        loop {
+            if let Err(error) = self.run_once().await {
+                tracing::warn!(%error, "audit lines could not be sealed yet");
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.engine.clock.sleep(self.engine.settings.seal_every) => {}
+            }
+        }
+    }
+
+    /// Seals what is there; returns how many lines.
+    pub async fn run_once(&self) -> Result<u64, StoreError> {
+        seal(&self.engine.store, self.engine.clock.now()).await
+    }
+}
+
+/// Seals what is there; returns how many lines.
+pub async fn seal(store: &Store, now: Timestamp) -> Result<u64, StoreError> {
+    let mut sealed = 0;
+    loop {
+        let last = store.last_seal().await?;
+        let since =
+            last.as_ref().map_or(Timestamp::from_micros(0), |seal| seal.sealed_at.minus(LATEST));
+        let lines = store.unsealed_audit(since, BATCH).await?;
+        if lines.is_empty() {
+            return Ok(sealed);
+        }
+        let digests: Vec<(Uuid, String)> =
+            lines.iter().map(|line| (line.id, line_digest(line))).collect();
+        let before = last.as_ref().map_or("", |seal| seal.digest.as_str());
+        let number = last.as_ref().map_or(0, |seal| seal.number) + 1;
+        let seal = Seal {
+            number,
+            lines: i64::try_from(digests.len()).unwrap_or(i64::MAX),
+            digest: seal_digest(number, before, &digests),
+            sealed_at: now,
+        };
+        // If another process was faster, its seal is the next one to look at.
+        if store.write_seal(&seal, digests).await? {
+            sealed += lines.len() as u64;
+        }
+    }
+}
+
+fn line_digest(line: &Audit) -> String {
+    let details: Value = serde_json::from_str(&line.details).unwrap_or_default();
+    let whole = json!({
+        "id": line.id, "actor_id": line.actor_id, "actor_role": line.actor_role,
+        "action": line.action, "target_type": line.target_type, "target_id": line.target_id,
+        "office_id": line.office_id, "details": details, "created_at": line.created_at,
+    });
+    digest::digest(&whole, &[])
+}
+
+fn seal_digest(number: i64, before: &str, lines: &[(Uuid, String)]) -> String {
+    digest::digest(&json!({"number": number, "before": before, "lines": lines}), &[])
+}
+
+/// Something that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The line is not what it was when it was sealed.
+    Changed(Uuid),
+    Removed(Uuid),
+    /// The seal does not follow from its lines and the seal before it.
+    Broken(i64),
+    /// A seal is missing in the chain.
+    Missing(i64),
+}
+
+/// What a check has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    pub seals: u64,
+    pub lines: u64,
+    /// Sealed, and gone by retention.
+    pub expired: u64,
+    /// Not sealed yet.
+    pub unsealed: u64,
+    pub findings: Vec<Finding>,
+}
+
+/// Walks the whole chain.
+pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
+    let mut verified = Verified::default();
+    let horizon = store.audit_horizon().await?;
+    let (mut number, mut before) = (0, String::new());
+    loop {
+        let seals = store.seals(number, 100).await?;
+        if seals.is_empty() {
+            break;
+        }
+        for seal in seals {
+            for missing in number + 1..seal.number {
+                verified.findings.push(Finding::Missing(missing));
+            }
+            let lines = store.audit_lines_of_seal(seal.number).await?;
+            let digests: Vec<(Uuid, String)> =
+                lines.iter().map(|line| (line.id, line.digest.clone())).collect();
+            if seal_digest(seal.number, &before, &digests) != seal.digest {
+                verified.findings.push(Finding::Broken(seal.number));
+            }
+            for line in lines {
+                verified.lines += 1;
+                match line.line {
+                    Some(now) if line_digest(&now) == line.digest => {}
+                    Some(_) => verified.findings.push(Finding::Changed(line.id)),
+                    None if horizon.is_some_and(|at| made_at(line.id) < at) => {
+                        verified.expired += 1;
+                    }
+                    None => verified.findings.push(Finding::Removed(line.id)),
+                }
+            }
+            (number, before) = (seal.number, seal.digest);
+            verified.seals += 1;
+        }
+    }
+    let unsealed = store.unsealed_audit(Timestamp::from_micros(0), BATCH).await?;
+    verified.unsealed = unsealed.len() as u64;
+    Ok(verified)
+}
+
+/// The moment that an id carries.
+fn made_at(id: Uuid) -> Timestamp {
+    let (seconds, nanos) = id.get_timestamp().map_or((0, 0), |at| at.to_unix());
+    let micros = i64::try_from(seconds).unwrap_or(0) * 1_000_000 + i64::from(nanos / 1000);
+    Timestamp::from_micros(micros)
+}

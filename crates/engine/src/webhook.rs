@@ -1,0 +1,186 @@
+//! Processing webhooks: what an event means is decided with rows as they are, and written together
+//! with the event's own end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tashika_domain::billing::{self, Told};
+use tashika_domain::effect::Verdict;
+use tashika_domain::outcome::{Outcome, Reason};
+use tashika_domain::payment::remote::Remote;
+use tashika_domain::payment::{At, hear::hear};
+use tashika_domain::webhook::{self, End, Route, Status, WebhookEvent};
+use tashika_domain::{Changes, Write};
+use tashika_store::{Store, StoreError};
+use uuid::Uuid;
+
+use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
+use crate::payment::Till;
+
+/// Processes events.
+pub struct WebhookHandler {
+    store: Store,
+    till: Arc<Till>,
+    routes: Vec<Route>,
+    /// In whose hands an operation is born that an event leads to.
+    worker: String,
+    keep: Duration,
+}
+
+/// Who listens to an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listener {
+    Billing,
+    Payment(Uuid),
+    Nobody,
+}
+
+fn listener(event: &WebhookEvent) -> Listener {
+    if event.source != "stripe" {
+        return Listener::Nobody;
+    }
+    if billing::TYPES.contains(&event.event_type.as_str()) {
+        return Listener::Billing;
+    }
+    // Whatever it says about a payment of ours: the gateway is asked where the payment stands now, so
+    // an old message cannot undo anything.
+    let about = event.payload.pointer("/data/object/metadata/payment_id").and_then(Value::as_str);
+    match about.and_then(|id| id.parse().ok()) {
+        Some(id) => Listener::Payment(id),
+        None => Listener::Nobody,
+    }
+}
+
+impl WebhookHandler {
+    #[must_use]
+    pub fn new(till: Arc<Till>, routes: Vec<Route>, worker: &str, keep: Duration) -> Self {
+        Self { store: till.store.clone(), till, routes, worker: worker.to_owned(), keep }
+    }
+
+    /// The only thing that cannot wait for the decision is a question to the gateway.
+    async fn perform(&self, job: Job<'_>) -> Tried {
+        let busy = |reason| Tried::new(Outcome::Busy { reason, retry_in: None });
+        let unavailable = |error: &StoreError| Reason::new("STORE_UNAVAILABLE", error.to_string());
+        let event = match self.store.webhook_event(job.effect.id.0).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return Tried::refused("NO_EVENT", "the event is gone"),
+            Err(error) => return busy(unavailable(&error)),
+        };
+        let Listener::Payment(id) = listener(&event) else { return Tried::done(Value::Null) };
+        match self.store.payment(id).await {
+            Ok(Some(payment)) => match self.till.look(&payment).await {
+                Outcome::Done(remote) => Tried::done(json!(remote)),
+                Outcome::Refused(reason) => Tried::new(Outcome::Refused(reason)),
+                Outcome::Busy { reason, retry_in } => {
+                    Tried::new(Outcome::Busy { reason, retry_in })
+                }
+                // A read that was lost leaves no doubt.
+                Outcome::Lost(reason) => busy(reason),
+            },
+            Ok(None) => Tried::done(Value::Null),
+            Err(error) => busy(unavailable(&error)),
+        }
+    }
+
+    async fn decide(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
+        let over = || Settled::new(ending.verdict.clone(), Changes::new());
+        let Some(event) = self.store.webhook_event(ending.effect.id.0).await? else {
+            return Ok(over());
+        };
+        // A failed one is here because somebody has requeued its effect.
+        if matches!(event.status, Status::Success | Status::Skipped) {
+            return Ok(Settled::new(Verdict::Succeeded, Changes::new()));
+        }
+        match ending.verdict {
+            Verdict::Retry { .. } => Ok(over()),
+            Verdict::Aborted { reason, .. } => Ok(failed(&event, reason, ending)),
+            Verdict::Succeeded => self.apply(&event, ending).await,
+        }
+    }
+
+    async fn apply(
+        &self,
+        event: &WebhookEvent,
+        ending: &Ending<'_>,
+    ) -> Result<Settled, StoreError> {
+        let mut settled = Settled::new(Verdict::Succeeded, Changes::new());
+        let mut end = None;
+        match listener(event) {
+            Listener::Billing => {
+                let customer = billing::customer_of(&event.payload).unwrap_or_default();
+                let Some(known) = self.store.billing_of_customer(customer).await? else {
+                    let text = format!("no billing is known for customer {customer:?}");
+                    return Ok(failed(event, &Reason::new("UNKNOWN_CUSTOMER", text), ending));
+                };
+                let told = Told {
+                    event_id: &event.event_id,
+                    event_type: &event.event_type,
+                    source: &event.source,
+                    occurred_at: event.occurred_at.unwrap_or(event.created_at),
+                    payload: &event.payload,
+                };
+                match billing::apply(&known, &told, ending.now) {
+                    Ok((_, changes)) => settled.changes.extend(changes),
+                    Err(reason) => return Ok(failed(event, &reason, ending)),
+                }
+                let office_id = Some(known.office_id);
+                end = Some(End::Success { billing_id: Some(known.id), office_id });
+            }
+            Listener::Payment(id) => {
+                let remote: Option<Remote> =
+                    ending.result().and_then(|value| serde_json::from_value(value.clone()).ok());
+                let payment = self.store.payment(id).await?;
+                if let (Some(remote), Some(payment)) = (remote, payment) {
+                    let rules = &self.till.rules;
+                    let at = At { now: ending.now, rules, worker: Some(&self.worker) };
+                    if let Some(decided) = hear(&payment, &remote, "webhook", at) {
+                        settled.changes.extend(decided.changes);
+                        settled.next = decided.next;
+                    }
+                    end = Some(End::Success { billing_id: None, office_id: None });
+                }
+            }
+            Listener::Nobody => {}
+        }
+        for route in self.routes.iter().filter(|r| r.matches(&event.source, &event.event_type)) {
+            let expires_at = ending.now.plus(self.keep);
+            let delivery = webhook::delivery(event, &route.to, ending.now, expires_at);
+            let key = delivery.key.as_deref().unwrap_or_default();
+            // Processed before and opened again: that worker has it, or had it.
+            if self.store.effect_by_key(webhook::DELIVERY_KIND, key).await?.is_none() {
+                settled.changes.push(Write::Enqueue(delivery));
+            }
+            end.get_or_insert(End::Success { billing_id: None, office_id: None });
+        }
+        let end = end.unwrap_or_else(|| End::Skipped("nobody listens to this type".to_owned()));
+        settled.changes.extend(webhook::end(event, &end, ending.now));
+        Ok(settled)
+    }
+}
+
+/// The event has failed, and with it the effect: a dead letter.
+fn failed(event: &WebhookEvent, reason: &Reason, ending: &Ending<'_>) -> Settled {
+    let text = format!("{}: {}", reason.code, reason.message);
+    let changes = webhook::end(event, &End::Failed(text), ending.now);
+    let verdict = Verdict::Aborted { reason: reason.clone(), in_doubt: false };
+    let (event_id, error_type) = (event.event_id.clone(), reason.code.clone());
+    let mut settled = Settled::new(verdict, changes);
+    settled.after = Some(Box::new(move || {
+        tracing::error!(event_id, error_type, "a webhook could not be processed");
+    }));
+    settled
+}
+
+impl Handler for WebhookHandler {
+    fn attempt<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Tried> {
+        Box::pin(self.perform(job))
+    }
+
+    fn conclude<'a>(
+        &'a self,
+        ending: &'a Ending<'a>,
+    ) -> BoxFuture<'a, Result<Settled, StoreError>> {
+        Box::pin(self.decide(ending))
+    }
+}

@@ -1,0 +1,47 @@
+//! GitHub: `X-Hub-Signature-256: sha256=<hex>`, HMAC-SHA256 over the body.
+//!
+//! There is no time in it, so nothing is ever too old; redeliveries keep their id.
+
+use http::HeaderMap;
+use secrecy::SecretString;
+use tashika_domain::time::Timestamp;
+
+use super::headers::{MALFORMED, signed, told};
+use super::key::Keys;
+use super::payload::{event, object};
+use super::{Event, Provider, Refused, SourceError};
+use crate::signature::unhex;
+
+pub(super) struct Github {
+    keys: Keys,
+}
+
+impl Github {
+    pub(super) fn new(secrets: &[SecretString]) -> Result<Self, SourceError> {
+        Ok(Self { keys: Keys::chosen(secrets)? })
+    }
+}
+
+impl Provider for Github {
+    fn kind(&self) -> &'static str {
+        "github"
+    }
+
+    fn verify(&self, headers: &HeaderMap, body: &[u8], _: Timestamp) -> Result<(), Refused> {
+        let header = signed(headers, "x-hub-signature-256")?;
+        let signature = header.strip_prefix("sha256=").and_then(unhex);
+        let signature = signature.ok_or(Refused::signature(MALFORMED))?;
+        self.keys.check(&[body], std::iter::once(signature))
+    }
+
+    fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {
+        let payload = object(body)?;
+        let id = told(headers, "x-github-delivery")?.map(str::to_owned);
+        let kind = told(headers, "x-github-event")?.map(|kind| {
+            payload["action"]
+                .as_str()
+                .map_or_else(|| kind.to_owned(), |action| format!("{kind}.{action}"))
+        });
+        event(id, kind, None, payload)
+    }
+}
