@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::Store;
 use crate::error::{CommitError, StoreError};
+use crate::filter::Filter;
 use crate::row::{Param, PgTime, Reader};
 use crate::step::{Owner, Step, column};
 
@@ -96,16 +97,15 @@ impl Store {
         before: Option<Uuid>,
         limit: i64,
     ) -> Result<Vec<Alert>, StoreError> {
-        let sql = "select id, rule, severity, state, message, count, fired_at, resolved_at,
-                cast(labels as text) as labels
-             from alerts where state in ($1, $2) and id < $3 order by id desc limit $4";
-        let (first, second) = match state {
-            Some(state) => (state.as_str(), state.as_str()),
-            None => ("firing", "resolved"),
-        };
-        let before = Param::Uuid(before.unwrap_or(Uuid::max()));
-        let params = vec![first.into(), second.into(), before, Param::Int(limit)];
-        self.query(sql.to_owned(), params, |row| {
+        let mut chosen = Filter::default();
+        chosen.add("state =", state.map(AlertState::as_str));
+        chosen.add("id <", before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!(
+            "select id, rule, severity, state, message, count, fired_at, resolved_at,
+                cast(labels as text) as labels from alerts {conditions}"
+        );
+        self.query(sql, params, |row| {
             let read = Reader::by_uuid(row, "alerts", "id");
             let labels = serde_json::from_str(&read.text("labels")?)
                 .map_err(|e| read.corrupt("labels", e.to_string()))?;

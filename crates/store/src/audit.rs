@@ -4,15 +4,14 @@
 //! chain over the batches. What was changed, removed or slipped in afterwards no longer fits, and
 //! [`Store::audit_lines_of_seal`] with the chain tells which line it was.
 
-use rusqlite::Connection;
 use tashika_domain::audit::{Audit, NewAudit};
 use tashika_domain::{Timestamp, ids};
 use uuid::Uuid;
 
-use crate::error::{CommitError, StoreError};
+use crate::error::StoreError;
+use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
-use crate::step::{Owner, Step};
-use crate::table::{Column, Kind, Lazy, Table};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
 use crate::{Backend, Store};
 
 const COLUMNS: [Column; 9] = [
@@ -29,27 +28,28 @@ const COLUMNS: [Column; 9] = [
 
 static TABLE: Lazy = Lazy::new(|| Table::new("audit_logs", &COLUMNS, &[]));
 
-fn values(line: &NewAudit) -> Vec<Param> {
-    vec![
-        Param::Uuid(line.id),
-        line.actor.id.as_deref().into(),
-        line.actor.role.into(),
-        line.action.as_str().into(),
-        line.target_type.into(),
-        line.target_id.as_str().into(),
-        line.office_id.as_deref().into(),
-        Param::Text(line.details.clone()),
-        Param::Time(line.now),
-    ]
-}
+impl Kept for NewAudit {
+    fn table() -> &'static Table {
+        &TABLE
+    }
 
-pub(crate) fn insert_sqlite(db: &Connection, line: &NewAudit) -> Result<(), CommitError> {
-    TABLE.insert_sqlite(db, &values(line))
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-pub(crate) fn insert_pg(rows: &[(Owner, &NewAudit)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, line)| (*owner, line.id)).collect();
-    TABLE.insert_pg(owners, rows.iter().map(|(_, line)| values(line)).collect())
+    fn values(&self) -> Vec<Param> {
+        vec![
+            Param::Uuid(self.id),
+            self.actor.id.as_deref().into(),
+            self.actor.role.into(),
+            self.action.as_str().into(),
+            self.target_type.into(),
+            self.target_id.as_str().into(),
+            self.office_id.as_deref().into(),
+            Param::Text(self.details.clone()),
+            Param::Time(self.now),
+        ]
+    }
 }
 
 fn parse(row: &dyn Row) -> Result<Audit, StoreError> {
@@ -121,38 +121,16 @@ impl Store {
         filter: &AuditFilter,
         limit: i64,
     ) -> Result<Vec<Audit>, StoreError> {
-        let mut conditions = vec!["true".to_owned()];
-        let mut params = Vec::new();
-        let mut add = |condition: &str, param: Param| {
-            params.push(param);
-            conditions.push(format!("{condition} ${}", params.len()));
-        };
-        for (column, value) in [
-            ("action =", &filter.action),
-            ("target_type =", &filter.target_type),
-            ("target_id =", &filter.target_id),
-            ("office_id =", &filter.office_id),
-        ] {
-            if let Some(value) = value {
-                add(column, value.as_str().into());
-            }
-        }
-        if let Some(from) = filter.from {
-            add("created_at >=", Param::Time(from));
-        }
-        if let Some(to) = filter.to {
-            add("created_at <", Param::Time(to));
-        }
-        if let Some(before) = filter.before {
-            add("id <", Param::Uuid(before));
-        }
-        params.push(Param::Int(limit));
-        let sql = format!(
-            "{} where {} order by id desc limit ${}",
-            select(""),
-            conditions.join(" and "),
-            params.len(),
-        );
+        let mut chosen = Filter::default();
+        chosen.add("action =", filter.action.as_deref());
+        chosen.add("target_type =", filter.target_type.as_deref());
+        chosen.add("target_id =", filter.target_id.as_deref());
+        chosen.add("office_id =", filter.office_id.as_deref());
+        chosen.add("created_at >=", filter.from);
+        chosen.add("created_at <", filter.to);
+        chosen.add("id <", filter.before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("{} {conditions}", select(""));
         self.query(sql, params, parse).await
     }
 

@@ -1,14 +1,13 @@
 //! `billings`: one row per office.
 
-use rusqlite::Connection;
 use tashika_domain::billing::{Billing, Status};
 use uuid::Uuid;
 
 use crate::Store;
-use crate::error::{CommitError, Key, StoreError};
+use crate::error::{Key, StoreError};
+use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
-use crate::step::{Owner, Step};
-use crate::table::{Column, Kind, Lazy, Table};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 4] = [
     ("id", Kind::Uuid),
@@ -30,39 +29,31 @@ const CHANGING: [Column; 8] = [
 
 static TABLE: Lazy = Lazy::new(|| Table::new("billings", &FIXED, &CHANGING).unique(Key::Billing));
 
-fn values(billing: &Billing) -> Vec<Param> {
-    vec![
-        Param::Uuid(billing.id),
-        billing.office_id.as_str().into(),
-        billing.stripe_customer_id.as_str().into(),
-        Param::Time(billing.created_at),
-        Param::Int(billing.version),
-        billing.stripe_subscription_id.as_deref().into(),
-        billing.status.as_str().into(),
-        billing.trial_end_date.into(),
-        billing.last_payment_at.into(),
-        billing.payment_as_of.into(),
-        billing.subscription_as_of.into(),
-        Param::Time(billing.updated_at),
-    ]
-}
+impl Kept for Billing {
+    fn table() -> &'static Table {
+        &TABLE
+    }
 
-pub(crate) fn insert_sqlite(db: &Connection, billing: &Billing) -> Result<(), CommitError> {
-    TABLE.insert_sqlite(db, &values(billing))
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-pub(crate) fn update_sqlite(db: &Connection, billing: &Billing) -> Result<(), CommitError> {
-    TABLE.update_sqlite(db, billing.id, &values(billing))
-}
-
-pub(crate) fn insert_pg(rows: &[(Owner, &Billing)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, billing)| (*owner, billing.id)).collect();
-    TABLE.insert_pg(owners, rows.iter().map(|(_, billing)| values(billing)).collect())
-}
-
-pub(crate) fn update_pg(rows: &[(Owner, &Billing)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, billing)| (*owner, billing.id)).collect();
-    TABLE.update_pg(owners, rows.iter().map(|(_, billing)| values(billing)).collect())
+    fn values(&self) -> Vec<Param> {
+        vec![
+            Param::Uuid(self.id),
+            self.office_id.as_str().into(),
+            self.stripe_customer_id.as_str().into(),
+            Param::Time(self.created_at),
+            Param::Int(self.version),
+            self.stripe_subscription_id.as_deref().into(),
+            self.status.as_str().into(),
+            self.trial_end_date.into(),
+            self.last_payment_at.into(),
+            self.payment_as_of.into(),
+            self.subscription_as_of.into(),
+            Param::Time(self.updated_at),
+        ]
+    }
 }
 
 fn parse(row: &dyn Row) -> Result<Billing, StoreError> {
@@ -101,13 +92,11 @@ impl Store {
         before: Option<Uuid>,
         limit: i64,
     ) -> Result<Vec<Billing>, StoreError> {
-        let mut params = vec![Param::Uuid(before.unwrap_or(Uuid::max())), Param::Int(limit)];
-        let mut office = "";
-        if let Some(id) = office_id {
-            office = " and office_id = $3";
-            params.push(id.into());
-        }
-        let sql = format!("{} where id < $1{office} order by id desc limit $2", TABLE.select());
+        let mut chosen = Filter::default();
+        chosen.add("office_id =", office_id);
+        chosen.add("id <", before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("{} {conditions}", TABLE.select());
         self.query(sql, params, parse).await
     }
 }

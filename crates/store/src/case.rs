@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use crate::Store;
 use crate::error::{CommitError, StoreError};
+use crate::filter::Filter;
 use crate::row::{Param, PgTime, Reader, Row};
 use crate::step::{Owner, Step, column};
 
@@ -148,22 +149,12 @@ impl Store {
 
     /// A page of cases, newest first.
     pub async fn cases(&self, filter: &CaseFilter, limit: i64) -> Result<Vec<Case>, StoreError> {
-        let mut conditions = vec!["id < $1".to_owned()];
-        let mut params = vec![Param::Uuid(filter.before.unwrap_or(Uuid::max()))];
-        if let Some(status) = filter.status {
-            params.push(status.as_str().into());
-            conditions.push(format!("status = ${}", params.len()));
-        }
-        if let Some(kind) = &filter.kind {
-            params.push(kind.as_str().into());
-            conditions.push(format!("kind = ${}", params.len()));
-        }
-        params.push(Param::Int(limit));
-        let sql = format!(
-            "select {COLUMNS} from cases where {} order by id desc limit ${}",
-            conditions.join(" and "),
-            params.len(),
-        );
+        let mut chosen = Filter::default();
+        chosen.add("status =", filter.status.map(CaseStatus::as_str));
+        chosen.add("kind =", filter.kind.as_deref());
+        chosen.add("id <", filter.before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("select {COLUMNS} from cases {conditions}");
         self.query(sql, params, parse).await
     }
 }

@@ -5,6 +5,7 @@ use tashika_domain::{Lane, Status, Timestamp};
 
 use crate::Store;
 use crate::error::StoreError;
+use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
 
 /// An effect as an operator sees it.
@@ -106,33 +107,14 @@ impl Store {
         filter: &EffectFilter,
         limit: i64,
     ) -> Result<Vec<EffectRow>, StoreError> {
-        let mut conditions = vec!["true".to_owned()];
-        let mut params = Vec::new();
-        let mut equals = |column: &str, operator: &str, param: Param| {
-            params.push(param);
-            conditions.push(format!("{column} {operator} ${}", params.len()));
-        };
-        if let Some(lane) = &filter.lane {
-            equals("lane", "=", lane.as_str().into());
-        }
-        if let Some(status) = filter.status {
-            equals("status", "=", status.as_str().into());
-        }
-        if let Some(kind) = &filter.kind {
-            equals("kind", "=", kind.as_str().into());
-        }
-        if let Some(code) = &filter.error_code {
-            equals("last_error_code", "=", code.as_str().into());
-        }
-        if let Some(before) = filter.before {
-            equals("id", "<", Param::Uuid(before.0));
-        }
-        params.push(Param::Int(limit));
-        let sql = format!(
-            "select {COLUMNS} from outbox where {} order by id desc limit ${}",
-            conditions.join(" and "),
-            params.len(),
-        );
+        let mut chosen = Filter::default();
+        chosen.add("lane =", filter.lane.as_ref().map(Lane::as_str));
+        chosen.add("status =", filter.status.map(Status::as_str));
+        chosen.add("kind =", filter.kind.as_deref());
+        chosen.add("last_error_code =", filter.error_code.as_deref());
+        chosen.add("id <", filter.before.map(|id| Param::Uuid(id.0)));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("select {COLUMNS} from outbox {conditions}");
         self.query(sql, params, parse).await
     }
 

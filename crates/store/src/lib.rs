@@ -17,6 +17,7 @@ mod diagnose;
 mod effects;
 mod enqueue;
 mod error;
+mod filter;
 mod gate;
 mod ledger;
 mod migrate;

@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use crate::Store;
 use crate::error::{CommitError, StoreError};
+use crate::filter::Filter;
 use crate::row::{Param, PgTime, Reader, Row};
 use crate::step::{Owner, Step, column};
-use crate::table::{Column, Kind, Lazy, Table};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 14] = [
     ("id", Kind::Uuid),
@@ -61,69 +62,61 @@ const CHANGING: [Column; 23] = [
 
 static TABLE: Lazy = Lazy::new(|| Table::new("payments", &FIXED, &CHANGING));
 
-fn values(payment: &Payment) -> Vec<Param> {
-    let text = |text: &str| Param::from(text);
-    let request = &payment.request;
-    let operation = payment.operation.as_ref();
-    let key = operation.and_then(|o| o.key.as_ref());
-    let doubt = operation.and_then(|o| o.doubt.as_ref());
-    vec![
-        Param::Uuid(payment.id),
-        text(&request.booking_id),
-        text(&request.user_id),
-        Param::Int(request.amount),
-        text(&request.currency),
-        text(&request.payment_method),
-        request.customer.as_deref().into(),
-        request.description.as_deref().into(),
-        text(request.capture.as_str()),
-        text(&payment.key.key),
-        text(&payment.key.digest),
-        text(&payment.gateway),
-        payment.traceparent.as_deref().into(),
-        Param::Time(payment.created_at),
-        Param::Int(payment.version),
-        text(payment.status.as_str()),
-        Param::Int(payment.captured_amount),
-        Param::Int(payment.refunded_amount),
-        Param::Int(payment.refunding_amount()),
-        payment.gateway_transaction_id.as_deref().into(),
-        payment.failure.as_ref().map(|r| r.code.as_str()).into(),
-        payment.failure.as_ref().map(|r| r.message.as_str()).into(),
-        operation.map(|o| o.kind.as_str()).into(),
-        operation.map_or(Param::Null, |o| Param::Int(o.amount)),
-        operation.map_or(Param::Null, |o| Param::Uuid(o.effect.0)),
-        key.map(|k| k.key.as_str()).into(),
-        key.map(|k| k.digest.as_str()).into(),
-        operation.map(|o| o.asked_at).into(),
-        Param::Bool(payment.pending_verification()),
-        Param::Bool(payment.verification_failed()),
-        doubt.map(|d| d.reason.code.as_str()).into(),
-        doubt.map(|d| d.reason.message.as_str()).into(),
-        doubt.map(|d| d.sent_at).into(),
-        Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
-        doubt.and_then(|d| d.last_check_at).into(),
-        Param::Bool(doubt.is_some_and(|d| d.given_up)),
-        Param::Time(payment.updated_at),
-    ]
-}
+impl Kept for Payment {
+    fn table() -> &'static Table {
+        &TABLE
+    }
 
-pub(crate) fn insert_sqlite(db: &Connection, payment: &Payment) -> Result<(), CommitError> {
-    TABLE.insert_sqlite(db, &values(payment))
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-pub(crate) fn update_sqlite(db: &Connection, payment: &Payment) -> Result<(), CommitError> {
-    TABLE.update_sqlite(db, payment.id, &values(payment))
-}
-
-pub(crate) fn insert_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, payment)| (*owner, payment.id)).collect();
-    TABLE.insert_pg(owners, rows.iter().map(|(_, payment)| values(payment)).collect())
-}
-
-pub(crate) fn update_pg(rows: &[(Owner, &Payment)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, payment)| (*owner, payment.id)).collect();
-    TABLE.update_pg(owners, rows.iter().map(|(_, payment)| values(payment)).collect())
+    fn values(&self) -> Vec<Param> {
+        let text = |text: &str| Param::from(text);
+        let request = &self.request;
+        let operation = self.operation.as_ref();
+        let key = operation.and_then(|o| o.key.as_ref());
+        let doubt = operation.and_then(|o| o.doubt.as_ref());
+        vec![
+            Param::Uuid(self.id),
+            text(&request.booking_id),
+            text(&request.user_id),
+            Param::Int(request.amount),
+            text(&request.currency),
+            text(&request.payment_method),
+            request.customer.as_deref().into(),
+            request.description.as_deref().into(),
+            text(request.capture.as_str()),
+            text(&self.key.key),
+            text(&self.key.digest),
+            text(&self.gateway),
+            self.traceparent.as_deref().into(),
+            Param::Time(self.created_at),
+            Param::Int(self.version),
+            text(self.status.as_str()),
+            Param::Int(self.captured_amount),
+            Param::Int(self.refunded_amount),
+            Param::Int(self.refunding_amount()),
+            self.gateway_transaction_id.as_deref().into(),
+            self.failure.as_ref().map(|r| r.code.as_str()).into(),
+            self.failure.as_ref().map(|r| r.message.as_str()).into(),
+            operation.map(|o| o.kind.as_str()).into(),
+            operation.map_or(Param::Null, |o| Param::Int(o.amount)),
+            operation.map_or(Param::Null, |o| Param::Uuid(o.effect.0)),
+            key.map(|k| k.key.as_str()).into(),
+            key.map(|k| k.digest.as_str()).into(),
+            operation.map(|o| o.asked_at).into(),
+            Param::Bool(self.pending_verification()),
+            Param::Bool(self.verification_failed()),
+            doubt.map(|d| d.reason.code.as_str()).into(),
+            doubt.map(|d| d.reason.message.as_str()).into(),
+            doubt.map(|d| d.sent_at).into(),
+            Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
+            doubt.and_then(|d| d.last_check_at).into(),
+            Param::Bool(doubt.is_some_and(|d| d.given_up)),
+            Param::Time(self.updated_at),
+        ]
+    }
 }
 
 // A repeat of a commit whose answer was lost does not get here: the payment has moved on.
@@ -288,40 +281,20 @@ impl Store {
         filter: &PaymentFilter,
         limit: i64,
     ) -> Result<Vec<Payment>, StoreError> {
-        let mut conditions = vec!["true".to_owned()];
-        let mut params = Vec::new();
-        let mut add = |condition: &str, param: Param| {
-            params.push(param);
-            conditions.push(condition.replace('#', &format!("${}", params.len())));
-        };
-        if let Some(status) = filter.status {
-            add("status = #", status.as_str().into());
-        }
-        if let Some(booking) = &filter.booking_id {
-            add("booking_id = #", booking.as_str().into());
-        }
-        if let Some(user) = &filter.user_id {
-            add("user_id = #", user.as_str().into());
-        }
-        if let Some(before) = filter.before {
-            add("id < #", Param::Uuid(before));
-        }
-        if let Some((from, until)) = filter.created {
-            add("created_at >= #", Param::Time(from));
-            add("created_at < #", Param::Time(until));
-        }
+        let mut chosen = Filter::default();
+        chosen.add("status =", filter.status.map(Status::as_str));
+        chosen.add("booking_id =", filter.booking_id.as_deref());
+        chosen.add("user_id =", filter.user_id.as_deref());
+        chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("created_at >=", filter.created.map(|(from, _)| from));
+        chosen.add("created_at <", filter.created.map(|(_, until)| until));
         match filter.pending_verification {
-            Some(true) => conditions.push("pending_verification".to_owned()),
-            Some(false) => conditions.push("not pending_verification".to_owned()),
+            Some(true) => chosen.require("pending_verification"),
+            Some(false) => chosen.require("not pending_verification"),
             None => {}
         }
-        params.push(Param::Int(limit));
-        let sql = format!(
-            "{} where {} order by id desc limit ${}",
-            TABLE.select(),
-            conditions.join(" and "),
-            params.len(),
-        );
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("{} {conditions}", TABLE.select());
         let mut payments = self.query(sql, params, parse).await?;
         let captured: Vec<Uuid> =
             payments.iter().filter(|p| p.captured_amount > 0).map(|p| p.id).collect();

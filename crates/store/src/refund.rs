@@ -1,15 +1,13 @@
 //! `refunds`: one row each, written together with their payment.
 
-use rusqlite::Connection;
 use tashika_domain::effect::EffectId;
 use tashika_domain::payment::{Refund, RefundStatus, RequestKey};
 use uuid::Uuid;
 
-use crate::error::{CommitError, StoreError};
+use crate::error::StoreError;
 use crate::payment::{doubt, failure};
 use crate::row::{Param, Reader, Row};
-use crate::step::{Owner, Step};
-use crate::table::{Column, Kind, Lazy, Table};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
 use crate::{Dialect, Store};
 
 const FIXED: [Column; 9] = [
@@ -40,48 +38,40 @@ const CHANGING: [Column; 11] = [
 
 static TABLE: Lazy = Lazy::new(|| Table::new("refunds", &FIXED, &CHANGING));
 
-fn values(refund: &Refund) -> Vec<Param> {
-    let doubt = refund.doubt.as_ref();
-    vec![
-        Param::Uuid(refund.id),
-        Param::Uuid(refund.payment_id),
-        Param::Int(i64::from(refund.number)),
-        Param::Int(refund.amount),
-        refund.reason.as_deref().into(),
-        Param::Uuid(refund.effect.0),
-        refund.key.key.as_str().into(),
-        refund.key.digest.as_str().into(),
-        Param::Time(refund.created_at),
-        refund.status.as_str().into(),
-        refund.gateway_refund_id.as_deref().into(),
-        refund.failure.as_ref().map(|r| r.code.as_str()).into(),
-        refund.failure.as_ref().map(|r| r.message.as_str()).into(),
-        doubt.map(|d| d.reason.code.as_str()).into(),
-        doubt.map(|d| d.reason.message.as_str()).into(),
-        doubt.map(|d| d.sent_at).into(),
-        Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
-        doubt.and_then(|d| d.last_check_at).into(),
-        Param::Bool(doubt.is_some_and(|d| d.given_up)),
-        Param::Time(refund.updated_at),
-    ]
-}
+impl Kept for Refund {
+    fn table() -> &'static Table {
+        &TABLE
+    }
 
-pub(crate) fn insert_sqlite(db: &Connection, refund: &Refund) -> Result<(), CommitError> {
-    TABLE.insert_sqlite(db, &values(refund))
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-pub(crate) fn update_sqlite(db: &Connection, refund: &Refund) -> Result<(), CommitError> {
-    TABLE.update_sqlite(db, refund.id, &values(refund))
-}
-
-pub(crate) fn insert_pg(rows: &[(Owner, &Refund)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, refund)| (*owner, refund.id)).collect();
-    TABLE.insert_pg(owners, rows.iter().map(|(_, refund)| values(refund)).collect())
-}
-
-pub(crate) fn update_pg(rows: &[(Owner, &Refund)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, refund)| (*owner, refund.id)).collect();
-    TABLE.update_pg(owners, rows.iter().map(|(_, refund)| values(refund)).collect())
+    fn values(&self) -> Vec<Param> {
+        let doubt = self.doubt.as_ref();
+        vec![
+            Param::Uuid(self.id),
+            Param::Uuid(self.payment_id),
+            Param::Int(i64::from(self.number)),
+            Param::Int(self.amount),
+            self.reason.as_deref().into(),
+            Param::Uuid(self.effect.0),
+            self.key.key.as_str().into(),
+            self.key.digest.as_str().into(),
+            Param::Time(self.created_at),
+            self.status.as_str().into(),
+            self.gateway_refund_id.as_deref().into(),
+            self.failure.as_ref().map(|r| r.code.as_str()).into(),
+            self.failure.as_ref().map(|r| r.message.as_str()).into(),
+            doubt.map(|d| d.reason.code.as_str()).into(),
+            doubt.map(|d| d.reason.message.as_str()).into(),
+            doubt.map(|d| d.sent_at).into(),
+            Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
+            doubt.and_then(|d| d.last_check_at).into(),
+            Param::Bool(doubt.is_some_and(|d| d.given_up)),
+            Param::Time(self.updated_at),
+        ]
+    }
 }
 
 fn parse(row: &dyn Row) -> Result<Refund, StoreError> {

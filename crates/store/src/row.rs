@@ -23,6 +23,12 @@ pub(crate) enum Param {
     Null,
 }
 
+impl From<Timestamp> for Param {
+    fn from(at: Timestamp) -> Self {
+        Self::Time(at)
+    }
+}
+
 impl From<Option<&str>> for Param {
     fn from(text: Option<&str>) -> Self {
         text.map_or(Self::Null, Self::from)

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{CommitError, StoreError, Written};
 use crate::gate::{Gate, Moment};
 use crate::row::{Param, Row};
-use crate::{alert, attempt, audit, billing, case, ledger, outbox, payment, race, refund, webhook};
+use crate::{alert, attempt, case, ledger, outbox, payment, race, table};
 
 /// Jobs per transaction: enough for one flush to serve everybody who waits, few enough to keep the
 /// first of them from waiting for more than some 20 ms.
@@ -337,15 +337,15 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::Attempt(attempt) => attempt::record_sqlite(db, attempt),
         Write::OpenCase(new) => case::open_sqlite(db, new),
         Write::ResolveCase(end) => case::resolve_sqlite(db, end),
-        Write::PaymentInsert(new) => payment::insert_sqlite(db, new),
-        Write::PaymentUpdate(now) => payment::update_sqlite(db, now),
-        Write::RefundInsert(new) => refund::insert_sqlite(db, new),
-        Write::RefundUpdate(now) => refund::update_sqlite(db, now),
-        Write::WebhookInsert(new) => webhook::insert_sqlite(db, new),
-        Write::WebhookUpdate(now) => webhook::update_sqlite(db, now),
-        Write::BillingInsert(new) => billing::insert_sqlite(db, new),
-        Write::BillingUpdate(now) => billing::update_sqlite(db, now),
-        Write::Audit(line) => audit::insert_sqlite(db, line),
+        Write::PaymentInsert(new) => table::insert_sqlite(db, &**new),
+        Write::PaymentUpdate(now) => table::update_sqlite(db, &**now),
+        Write::RefundInsert(new) => table::insert_sqlite(db, &**new),
+        Write::RefundUpdate(now) => table::update_sqlite(db, &**now),
+        Write::WebhookInsert(new) => table::insert_sqlite(db, &**new),
+        Write::WebhookUpdate(now) => table::update_sqlite(db, &**now),
+        Write::BillingInsert(new) => table::insert_sqlite(db, &**new),
+        Write::BillingUpdate(now) => table::update_sqlite(db, &**now),
+        Write::Audit(line) => table::insert_sqlite(db, &**line),
         Write::PaymentLine(line) => payment::line_sqlite(db, line),
         Write::FireAlert(alert) => alert::fire_sqlite(db, alert),
         Write::ResolveAlert(end) => alert::resolve_sqlite(db, end),

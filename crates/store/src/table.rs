@@ -122,71 +122,12 @@ impl Table {
         format!("select {} from {}", names.collect::<Vec<_>>().join(", "), self.name)
     }
 
-    pub fn insert_sqlite(&self, db: &Connection, values: &[Param]) -> Result<(), CommitError> {
-        debug_assert_eq!(values.len(), self.columns.len());
-        let mut statement = db.prepare_cached(&self.insert_sqlite)?;
-        let inserted = statement.execute(rusqlite::params_from_iter(values))?;
-        match self.unique {
-            Some(key) if inserted == 0 => Err(CommitError::Taken(key)),
-            _ => Ok(()),
-        }
-    }
-
-    pub fn update_sqlite(
-        &self,
-        db: &Connection,
-        id: Uuid,
-        values: &[Param],
-    ) -> Result<(), CommitError> {
-        // SQLite counts parameters that a statement does not use only up to the last that it does.
-        let mut statement = db.prepare_cached(&self.update_sqlite)?;
-        let count = statement.parameter_count().min(values.len());
-        let changed = statement.execute(rusqlite::params_from_iter(&values[..count]))?;
-        if changed == 1 { Ok(()) } else { Err(self.outdated(id)) }
-    }
-
-    pub fn insert_pg(
-        &'static self,
-        owners: Vec<(Owner, Uuid)>,
-        rows: Vec<Vec<Param>>,
-    ) -> Step<'static> {
-        let column = self.columns[0].0;
-        Step {
-            sql: &self.insert_pg,
-            params: self.arrays(rows),
-            judge: Box::new(move |found| match self.unique {
-                None => Vec::new(),
-                Some(key) => missing(
-                    owners.into_iter(),
-                    found,
-                    |row| row.get(column),
-                    |_| CommitError::Taken(key),
-                ),
-            }),
-        }
-    }
-
-    pub fn update_pg(
-        &'static self,
-        owners: Vec<(Owner, Uuid)>,
-        rows: Vec<Vec<Param>>,
-    ) -> Step<'static> {
-        let key = self.columns[0].0;
-        Step {
-            sql: &self.update_pg,
-            params: self.arrays(rows),
-            judge: Box::new(move |found| {
-                missing(owners.into_iter(), found, |row| row.get(key), |id| self.outdated(*id))
-            }),
-        }
-    }
-
     fn outdated(&self, id: Uuid) -> CommitError {
         CommitError::Outdated { table: self.name, id }
     }
 
     /// Rows turned into columns.
-    fn arrays(&self, rows: Vec<Vec<Param>>) -> Params<'static> {
+    fn arrays(&self, rows: impl ExactSizeIterator<Item = Vec<Param>>) -> Params<'static> {
         let mut columns: Vec<Vec<Param>> =
             self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
         for row in rows {
@@ -195,6 +136,65 @@ impl Table {
             }
         }
         self.columns.iter().zip(columns).map(|((_, kind), values)| array(*kind, values)).collect()
+    }
+}
+
+/// A noun that is kept as one row, written whole.
+pub(crate) trait Kept {
+    fn table() -> &'static Table;
+    fn id(&self) -> Uuid;
+    /// In the order of the table's columns.
+    fn values(&self) -> Vec<Param>;
+}
+
+pub(crate) fn insert_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
+    let (table, values) = (T::table(), row.values());
+    debug_assert_eq!(values.len(), table.columns.len());
+    let mut statement = db.prepare_cached(&table.insert_sqlite)?;
+    let inserted = statement.execute(rusqlite::params_from_iter(values))?;
+    match table.unique {
+        Some(key) if inserted == 0 => Err(CommitError::Taken(key)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn update_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
+    let (table, values) = (T::table(), row.values());
+    let mut statement = db.prepare_cached(&table.update_sqlite)?;
+    // SQLite counts parameters that a statement does not use only up to the last that it does.
+    let count = statement.parameter_count().min(values.len());
+    let changed = statement.execute(rusqlite::params_from_iter(&values[..count]))?;
+    if changed == 1 { Ok(()) } else { Err(table.outdated(row.id())) }
+}
+
+pub(crate) fn insert_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
+    let table = T::table();
+    let owners: Vec<(Owner, Uuid)> = rows.iter().map(|(owner, row)| (*owner, row.id())).collect();
+    let column = table.columns[0].0;
+    Step {
+        sql: &table.insert_pg,
+        params: table.arrays(rows.iter().map(|(_, row)| row.values())),
+        judge: Box::new(move |found| match table.unique {
+            None => Vec::new(),
+            Some(key) => {
+                let lost = |_: &Uuid| CommitError::Taken(key);
+                missing(owners.into_iter(), found, |row| row.get(column), lost)
+            }
+        }),
+    }
+}
+
+pub(crate) fn update_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
+    let table = T::table();
+    let owners: Vec<(Owner, Uuid)> = rows.iter().map(|(owner, row)| (*owner, row.id())).collect();
+    let column = table.columns[0].0;
+    Step {
+        sql: &table.update_pg,
+        params: table.arrays(rows.iter().map(|(_, row)| row.values())),
+        judge: Box::new(move |found| {
+            let lost = |id: &Uuid| table.outdated(*id);
+            missing(owners.into_iter(), found, |row| row.get(column), lost)
+        }),
     }
 }
 

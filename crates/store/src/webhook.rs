@@ -1,15 +1,14 @@
 //! `webhook_events`: what came in.
 
-use rusqlite::Connection;
 use tashika_domain::Timestamp;
 use tashika_domain::webhook::{Status, WebhookEvent};
 use uuid::Uuid;
 
 use crate::Store;
-use crate::error::{CommitError, Key, StoreError};
+use crate::error::{Key, StoreError};
+use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
-use crate::step::{Owner, Step};
-use crate::table::{Column, Kind, Lazy, Table};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 10] = [
     ("id", Kind::Uuid),
@@ -36,43 +35,35 @@ const CHANGING: [Column; 6] = [
 static TABLE: Lazy =
     Lazy::new(|| Table::new("webhook_events", &FIXED, &CHANGING).unique(Key::Event));
 
-fn values(event: &WebhookEvent) -> Vec<Param> {
-    vec![
-        Param::Uuid(event.id),
-        event.source.as_str().into(),
-        event.event_id.as_str().into(),
-        event.event_type.as_str().into(),
-        Param::Text(event.payload.to_string()),
-        Param::Bytes(event.body.clone()),
-        event.content_type.as_deref().into(),
-        event.occurred_at.into(),
-        Param::Time(event.created_at),
-        event.traceparent.as_deref().into(),
-        Param::Int(event.version),
-        event.billing_id.map_or(Param::Null, Param::Uuid),
-        event.office_id.as_deref().into(),
-        event.status.as_str().into(),
-        event.error_message.as_deref().into(),
-        event.processed_at.into(),
-    ]
-}
+impl Kept for WebhookEvent {
+    fn table() -> &'static Table {
+        &TABLE
+    }
 
-pub(crate) fn insert_sqlite(db: &Connection, event: &WebhookEvent) -> Result<(), CommitError> {
-    TABLE.insert_sqlite(db, &values(event))
-}
+    fn id(&self) -> Uuid {
+        self.id
+    }
 
-pub(crate) fn update_sqlite(db: &Connection, event: &WebhookEvent) -> Result<(), CommitError> {
-    TABLE.update_sqlite(db, event.id, &values(event))
-}
-
-pub(crate) fn insert_pg(rows: &[(Owner, &WebhookEvent)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, event)| (*owner, event.id)).collect();
-    TABLE.insert_pg(owners, rows.iter().map(|(_, event)| values(event)).collect())
-}
-
-pub(crate) fn update_pg(rows: &[(Owner, &WebhookEvent)]) -> Step<'static> {
-    let owners = rows.iter().map(|(owner, event)| (*owner, event.id)).collect();
-    TABLE.update_pg(owners, rows.iter().map(|(_, event)| values(event)).collect())
+    fn values(&self) -> Vec<Param> {
+        vec![
+            Param::Uuid(self.id),
+            self.source.as_str().into(),
+            self.event_id.as_str().into(),
+            self.event_type.as_str().into(),
+            Param::Text(self.payload.to_string()),
+            Param::Bytes(self.body.clone()),
+            self.content_type.as_deref().into(),
+            self.occurred_at.into(),
+            Param::Time(self.created_at),
+            self.traceparent.as_deref().into(),
+            Param::Int(self.version),
+            self.billing_id.map_or(Param::Null, Param::Uuid),
+            self.office_id.as_deref().into(),
+            self.status.as_str().into(),
+            self.error_message.as_deref().into(),
+            self.processed_at.into(),
+        ]
+    }
 }
 
 fn parse(row: &dyn Row) -> Result<WebhookEvent, StoreError> {
@@ -142,40 +133,16 @@ impl Store {
         filter: &WebhookFilter,
         limit: i64,
     ) -> Result<Vec<WebhookEvent>, StoreError> {
-        let mut conditions = vec!["true".to_owned()];
-        let mut params = Vec::new();
-        let mut add = |condition: &str, param: Param| {
-            params.push(param);
-            conditions.push(format!("{condition} ${}", params.len()));
-        };
-        if let Some(status) = filter.status {
-            add("status =", status.as_str().into());
-        }
-        for (column, value) in [
-            ("event_type =", &filter.event_type),
-            ("source =", &filter.source),
-            ("office_id =", &filter.office_id),
-        ] {
-            if let Some(value) = value {
-                add(column, value.as_str().into());
-            }
-        }
-        if let Some(from) = filter.from {
-            add("created_at >=", Param::Time(from));
-        }
-        if let Some(to) = filter.to {
-            add("created_at <", Param::Time(to));
-        }
-        if let Some(before) = filter.before {
-            add("id <", Param::Uuid(before));
-        }
-        params.push(Param::Int(limit));
-        let sql = format!(
-            "{} where {} order by id desc limit ${}",
-            TABLE.select(),
-            conditions.join(" and "),
-            params.len(),
-        );
+        let mut chosen = Filter::default();
+        chosen.add("status =", filter.status.map(Status::as_str));
+        chosen.add("event_type =", filter.event_type.as_deref());
+        chosen.add("source =", filter.source.as_deref());
+        chosen.add("office_id =", filter.office_id.as_deref());
+        chosen.add("created_at >=", filter.from);
+        chosen.add("created_at <", filter.to);
+        chosen.add("id <", filter.before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!("{} {conditions}", TABLE.select());
         self.query(sql, params, parse).await
     }
 

@@ -26,7 +26,7 @@ use crate::claim::Floors;
 use crate::error::{CommitError, StoreError, Written};
 use crate::step::{Lost, Owner, Step};
 use crate::wakeups::{Wakeups, Work};
-use crate::{alert, attempt, audit, billing, case, ledger, outbox, payment, race, refund, webhook};
+use crate::{alert, attempt, case, ledger, outbox, payment, race, table};
 
 /// Changes per transaction: beyond a thousand rows a statement gains nothing.
 const BATCH_MAX: usize = 1000;
@@ -422,14 +422,14 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(LedgerSettle, |rows| ledger::settle_pg(rows));
     step!(LedgerReopen, |rows| ledger::reopen_pg(&rows));
     step!(LedgerSeen, |rows| ledger::seen_pg(&rows));
-    step!(PaymentInsert, |rows| payment::insert_pg(&unboxed(&rows)));
-    step!(PaymentUpdate, |rows| payment::update_pg(&unboxed(&rows)));
-    step!(RefundInsert, |rows| refund::insert_pg(&unboxed(&rows)));
-    step!(RefundUpdate, |rows| refund::update_pg(&unboxed(&rows)));
-    step!(WebhookInsert, |rows| webhook::insert_pg(&unboxed(&rows)));
-    step!(WebhookUpdate, |rows| webhook::update_pg(&unboxed(&rows)));
-    step!(BillingInsert, |rows| billing::insert_pg(&unboxed(&rows)));
-    step!(BillingUpdate, |rows| billing::update_pg(&unboxed(&rows)));
+    step!(PaymentInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(PaymentUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(RefundInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(RefundUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(WebhookInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(WebhookUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(BillingInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(BillingUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(Enqueue, |rows| outbox::enqueue_pg(rows));
     step!(Settle, |rows| outbox::settle_pg(rows));
     step!(Release, |rows| outbox::release_pg(rows));
@@ -441,6 +441,6 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(FireAlert, |rows| alert::fire_pg(&rows));
     step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
     step!(Race, |rows| race::record_pg(&rows));
-    step!(Audit, |rows| audit::insert_pg(&unboxed(&rows)));
+    step!(Audit, |rows| table::insert_pg(&unboxed(&rows)));
     steps
 }

@@ -94,7 +94,7 @@ async fn postgres_schema(db: &Db) -> Schema {
             // When a migration ran is for people to read, and written by the database itself.
             "timestamp with time zone" if cell(&column, 0) == "tashika_migrations" => "text",
             "text" | "jsonb" => "text",
-            "uuid" => "blob",
+            "uuid" | "bytea" => "blob",
             "integer" | "bigint" | "boolean" | "timestamp with time zone" => "integer",
             other => panic!("{}: a column of type {other:?}", cell(&column, 0)),
         };
