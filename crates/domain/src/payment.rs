@@ -104,6 +104,9 @@ pub struct Payment {
     pub failure: Option<Reason>,
     /// What is under way at the gateway.
     pub operation: Option<Operation>,
+    /// Captures and voids that ended without having happened. The next one gets a key of its own at the
+    /// gateway.
+    pub in_vain: u32,
     pub refunds: Vec<Refund>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -168,6 +171,9 @@ pub struct Doubt {
     /// How often the gateway was asked since.
     pub checks: u32,
     pub last_check_at: Option<Timestamp>,
+    /// A fence may be on its way. Until it has been answered, an authorization that the gateway shows
+    /// is not to be relied on: the fence may still release it.
+    pub fenced: bool,
     /// Software has stopped asking: a person decides.
     pub given_up: bool,
 }
@@ -241,6 +247,12 @@ impl Payment {
             Subject::Operation(_) => self.operation.as_ref()?.doubt.as_ref(),
             Subject::Refund(index) => self.refunds.get(index)?.doubt.as_ref(),
         }
+    }
+
+    /// Whether a fence may be on its way.
+    #[must_use]
+    pub fn is_fenced(&self, subject: Subject) -> bool {
+        self.doubt_of(subject).is_some_and(|doubt| doubt.fenced)
     }
 
     /// The doubts about everything under way, with what they are about.

@@ -78,6 +78,7 @@ fn charge(payment: &Payment, now: Timestamp) -> Charge<'_> {
         payment_method: &request.payment_method,
         customer: request.customer.as_deref(),
         description: request.description.as_deref(),
+        in_vain: payment.in_vain,
         now,
         traceparent: payment.traceparent.as_deref(),
     }
@@ -215,13 +216,27 @@ impl Till {
     pub(crate) async fn ask(&self, payment: &Payment, subject: Subject) -> Talk {
         let now = self.clock.now();
         let status = self.gateway.status(charge(payment, now)).await;
-        let unseen = matches!(&status.outcome,
-            Outcome::Done(remote) if remote.state == RemoteState::NotFound);
-        if !unseen || subject != Subject::Operation(OperationKind::Authorize) {
+        let Outcome::Done(remote) = &status.outcome else {
+            return Talk::new(Via::Asked, status, Finding::Payment);
+        };
+        let must_fence = match remote.state {
+            RemoteState::NotFound => true,
+            // An earlier fence may still arrive and release what is shown here: it is sent again under
+            // its own key, and its answer decides.
+            RemoteState::Authorized | RemoteState::Pending => payment.is_fenced(subject),
+            _ => false,
+        };
+        if !must_fence || subject != Subject::Operation(OperationKind::Authorize) {
             return Talk::new(Via::Asked, status, Finding::Payment);
         }
-        let fenced = self.gateway.fence(charge(payment, now)).await;
         let checked = status.exchange;
+        let at = At { now: self.clock.now(), rules: &self.rules, worker: None };
+        if let Some(decided) = conclude::fencing(payment, at)
+            && let Err(error) = self.store.commit(decided.changes).await
+        {
+            return Talk { via: Via::Asked, ..Talk::without(not_written(&error)).after(checked) };
+        }
+        let fenced = self.gateway.fence(charge(payment, now)).await;
         Talk::new(Via::Asked, fenced, |remote| match remote.state {
             RemoteState::Voided => Finding::FencedOff,
             _ => Finding::Payment(remote),
@@ -300,7 +315,7 @@ fn refused(code: &str, text: &str) -> Outcome<Finding> {
     Outcome::Refused(Reason::new(code, text))
 }
 
-/// The gateway's id could not be written down: nothing that moves money was sent.
+/// What must be known before could not be written down: nothing was sent.
 fn not_written(error: &CommitError) -> Outcome<Finding> {
     let reason = Reason::new(code::NETWORK_ERROR, error.to_string());
     Outcome::Busy { reason, retry_in: None }

@@ -43,12 +43,8 @@ impl Window {
         Self { from, until }
     }
 
-    /// The window after this one, or the last whole one if several have passed.
-    fn next(self, now: Timestamp, interval: Duration) -> Self {
-        let last = Self::before(now, interval);
-        if last.from > self.from {
-            return last;
-        }
+    /// The window after this one. After a long pause they are all looked at, one after the other.
+    fn next(self, interval: Duration) -> Self {
         Self { from: self.until, until: self.until.plus(interval) }
     }
 
@@ -292,7 +288,7 @@ impl Handler for ReconcileHandler {
             if !matches!(ending.verdict, Verdict::Retry { .. })
                 && let Some(window) = Window::parse(&ending.effect.payload)
             {
-                let next = window.next(ending.now, self.interval).effect(ending.now, self.keep);
+                let next = window.next(self.interval).effect(ending.now, self.keep);
                 let key = next.key.as_deref().unwrap_or_default();
                 // A process that started meanwhile has arranged for it.
                 if self.till.store.effect_by_key(RECONCILE_KIND, key).await?.is_none() {

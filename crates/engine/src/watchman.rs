@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use tashika_domain::payment::Status;
 use tashika_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +42,13 @@ impl Watchman {
     async fn run_once(&self) -> Result<(), StoreError> {
         gauge!("outbox_pending_count").set(self.engine.store.waiting_count().await? as f64);
         gauge!("idempo_ledger_rows").set(self.engine.store.ledger_rows().await? as f64);
+        let in_doubt = self.engine.store.payments_in_doubt().await?;
+        gauge!("payment_pending_verification_count").set(in_doubt as f64);
+        // What still waits for something to happen to it; the other statuses only ever grow.
+        for status in [Status::Pending, Status::Authorized] {
+            let count = self.engine.store.payment_count(status).await?;
+            gauge!("payment_active_count", "status" => status.as_str()).set(count as f64);
+        }
         Ok(())
     }
 }

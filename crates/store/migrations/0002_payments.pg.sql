@@ -30,6 +30,8 @@ create table payments (
     operation_key          text,
     operation_digest       text,
     operation_asked_at     timestamptz,
+    -- Captures and voids that ended without having happened: the next one gets a key of its own.
+    operations_in_vain     bigint      not null,
     pending_verification   boolean     not null,
     verification_failed    boolean     not null,
     verification_code      text,
@@ -39,6 +41,8 @@ create table payments (
     last_verification_at   timestamptz,
     -- The operation's own; verification_failed speaks of the refunds as well.
     operation_given_up     boolean     not null,
+    -- A fence may be on its way: what the gateway shows is not to be relied on yet.
+    operation_fenced       boolean     not null,
     updated_at             timestamptz not null,
     check (captured_amount <= amount),
     -- Whatever the code believes: never more back than was taken.

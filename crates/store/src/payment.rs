@@ -34,7 +34,7 @@ const FIXED: [Column; 14] = [
     ("created_at", Kind::Time),
 ];
 
-const CHANGING: [Column; 23] = [
+const CHANGING: [Column; 25] = [
     ("version", Kind::Int),
     ("status", Kind::Text),
     ("captured_amount", Kind::Int),
@@ -49,6 +49,7 @@ const CHANGING: [Column; 23] = [
     ("operation_key", Kind::Text),
     ("operation_digest", Kind::Text),
     ("operation_asked_at", Kind::Time),
+    ("operations_in_vain", Kind::Int),
     ("pending_verification", Kind::Bool),
     ("verification_failed", Kind::Bool),
     ("verification_code", Kind::Text),
@@ -57,6 +58,7 @@ const CHANGING: [Column; 23] = [
     ("verification_attempts", Kind::Int),
     ("last_verification_at", Kind::Time),
     ("operation_given_up", Kind::Bool),
+    ("operation_fenced", Kind::Bool),
     ("updated_at", Kind::Time),
 ];
 
@@ -106,6 +108,7 @@ impl Kept for Payment {
             key.map(|k| k.key.as_str()).into(),
             key.map(|k| k.digest.as_str()).into(),
             operation.map(|o| o.asked_at).into(),
+            Param::Int(i64::from(self.in_vain)),
             Param::Bool(self.pending_verification()),
             Param::Bool(self.verification_failed()),
             doubt.map(|d| d.reason.code.as_str()).into(),
@@ -114,6 +117,7 @@ impl Kept for Payment {
             Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
             doubt.and_then(|d| d.last_check_at).into(),
             Param::Bool(doubt.is_some_and(|d| d.given_up)),
+            Param::Bool(doubt.is_some_and(|d| d.fenced)),
             Param::Time(self.updated_at),
         ]
     }
@@ -156,7 +160,8 @@ pub(crate) fn line_pg<'a>(rows: &[(Owner, &'a PaymentLine)]) -> Step<'a> {
     }
 }
 
-/// The doubt of a row: payments and refunds name the columns alike, except for the last.
+/// The doubt of a row: payments and refunds name the columns alike, except for the last. Only payments
+/// are fenced.
 pub(crate) fn doubt(
     read: &Reader<'_>,
     given_up: &'static str,
@@ -169,6 +174,7 @@ pub(crate) fn doubt(
         sent_at,
         checks: read.number("verification_attempts")?,
         last_check_at: read.opt_time("last_verification_at")?,
+        fenced: false,
         given_up: read.bool(given_up)?,
     }))
 }
@@ -186,13 +192,17 @@ fn operation(read: &Reader<'_>) -> Result<Option<Operation>, StoreError> {
     let effect = read.opt_uuid("operation_effect")?;
     let key = read.opt_text("operation_key")?;
     let digest = read.opt_text("operation_digest")?.unwrap_or_default();
+    let mut doubt = doubt(read, "operation_given_up")?;
+    if let Some(doubt) = &mut doubt {
+        doubt.fenced = read.bool("operation_fenced")?;
+    }
     Ok(Some(Operation {
         kind,
         amount: read.int("operation_amount")?,
         effect: EffectId(effect.ok_or_else(|| read.corrupt("operation_effect", "is null"))?),
         key: key.map(|key| RequestKey { key, digest }),
         asked_at: read.time("operation_asked_at")?,
-        doubt: doubt(read, "operation_given_up")?,
+        doubt,
     }))
 }
 
@@ -223,6 +233,7 @@ fn parse(row: &dyn Row) -> Result<Payment, StoreError> {
         gateway_transaction_id: read.opt_text("gateway_transaction_id")?,
         failure: failure(&read)?,
         operation: operation(&read)?,
+        in_vain: read.number("operations_in_vain")?,
         refunds: Vec::new(),
         created_at: read.time("created_at")?,
         updated_at: read.time("updated_at")?,

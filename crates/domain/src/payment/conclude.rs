@@ -68,6 +68,7 @@ pub fn conclude(
     let subject = payment.subject_of(effect.id)?;
     let mut draft = Draft::of(payment, at);
     record(&mut draft, subject, heard);
+    fence_answered(&mut draft, subject, heard);
     let was_sent_now = heard.via != Via::Asked && payment.doubt_of(subject).is_none();
     let step = match heard.outcome {
         Outcome::Done(Finding::Nothing) => return None,
@@ -150,6 +151,16 @@ fn record(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>) {
             "sent": exchange.map(|e| e.sent),
         }),
     );
+}
+
+/// A fence that was answered is not on its way any more: it is the second of two questions.
+fn fence_answered(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>) {
+    let answered = heard.via == Via::Asked
+        && heard.checked.is_some()
+        && matches!(heard.outcome, Outcome::Done(_));
+    if answered && let Some(Some(doubt)) = draft.doubt_mut(subject) {
+        doubt.fenced = false;
+    }
 }
 
 fn gateway_status(state: RemoteState) -> Reason {
@@ -408,6 +419,7 @@ fn stay_in_doubt(
         sent_at: heard.began_at,
         checks: 0,
         last_check_at: None,
+        fenced: false,
         given_up: false,
     });
     if !first {
@@ -438,6 +450,7 @@ fn give_up(draft: &mut Draft<'_>, subject: Subject, reason: &Reason) {
             sent_at: now,
             checks: 0,
             last_check_at: None,
+            fenced: false,
             given_up: true,
         });
         doubt.given_up = true;
@@ -465,6 +478,30 @@ pub fn prepared(
     Some(draft.finish())
 }
 
+/// Remembers that an authorization is being fenced off, before the fence leaves: whoever asks next must
+/// not rely on what the gateway shows until the fence has been answered. `None`: it has ended, or is
+/// remembered already.
+#[must_use]
+pub fn fencing(payment: &Payment, at: At<'_>) -> Option<Decided> {
+    let subject = Subject::Operation(OperationKind::Authorize);
+    let (operation, known) = (payment.operation.as_ref()?, payment.is_fenced(subject));
+    if operation.kind != OperationKind::Authorize || known {
+        return None;
+    }
+    let (sent_at, mut draft) = (operation.asked_at, Draft::of(payment, at));
+    let doubt = draft.doubt_mut(subject)?.get_or_insert_with(|| Doubt {
+        reason: Reason::new(code::UNKNOWN, "it is not known whether it was sent"),
+        sent_at,
+        checks: 0,
+        last_check_at: None,
+        fenced: true,
+        given_up: false,
+    });
+    doubt.fenced = true;
+    draft.line("fencing", &json!({"operation": name_of(subject)}));
+    Some(draft.finish())
+}
+
 /// A person asked the gateway in between. What ends the operation is taken over; anything else
 /// counts for nothing, and the next question comes when it was due.
 #[must_use]
@@ -476,6 +513,7 @@ pub fn asked_by_hand(
 ) -> Decided {
     let mut draft = Draft::of(payment, at);
     record(&mut draft, subject, heard);
+    fence_answered(&mut draft, subject, heard);
     let ended = match heard.outcome {
         Outcome::Done(Finding::Payment(remote)) => adopt(&mut draft, subject, remote).is_ok(),
         Outcome::Done(Finding::FencedOff) => {

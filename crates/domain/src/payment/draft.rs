@@ -268,6 +268,9 @@ impl<'a> Draft<'a> {
         }
         if let Some(reason) = failure {
             self.payment.failure = Some(reason.clone());
+            if matches!(operation.kind, OperationKind::Capture | OperationKind::Void) {
+                self.payment.in_vain += 1;
+            }
         }
     }
 

@@ -32,6 +32,12 @@ fn operation(draft: &mut Draft<'_>, remote: &Remote) -> bool {
             let known = draft.payment.gateway_transaction_id.is_some();
             return known && adopt(draft, Subject::Operation(kind), remote).is_ok();
         }
+        // Our own fence may release it in the next moment: its answer decides.
+        if remote.state == RemoteState::Authorized
+            && draft.payment.is_fenced(Subject::Operation(kind))
+        {
+            return false;
+        }
         let before = draft.payment.clone();
         return match adopt(draft, Subject::Operation(kind), remote) {
             Ok(()) => true,

@@ -51,6 +51,13 @@ pub fn parse_amount(body: &Value) -> Result<Option<i64>, Vec<Violation>> {
     check.finish(amount)
 }
 
+/// `{}` of a void: there is nothing to say, and card data is not accepted here either.
+pub fn parse_void(body: &Value) -> Result<(), Vec<Violation>> {
+    let mut check = Check::of(body)?;
+    no_card_data(body, "", &mut check.violations);
+    check.finish(())
+}
+
 /// `{amount?, reason?}` of a refund.
 pub fn parse_refund(body: &Value) -> Result<(Option<i64>, Option<String>), Vec<Violation>> {
     let mut check = Check::of(body)?;
@@ -152,7 +159,8 @@ fn no_card_data(value: &Value, place: &str, violations: &mut Vec<Violation>) {
 /// Whether a run of digits, single spaces or hyphens allowed between them, is a card number: known
 /// beginning, fitting length, correct check digit. Ids are not searched: a UUID of many digits would
 /// look like one now and then.
-fn holds_card_number(text: &str) -> bool {
+#[must_use]
+pub fn holds_card_number(text: &str) -> bool {
     let mut digits: Vec<u8> = Vec::new();
     // A letter right before or after the digits: a part of something else.
     let (mut before, mut attached, mut gap) = (' ', false, false);

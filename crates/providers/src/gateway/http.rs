@@ -14,6 +14,8 @@
 //! | fence | `POST {base}/payments/{reference}/fence` | `{payment_id}:fence` |
 //! | list | `GET {base}/payments?from=&until=&cursor=` | |
 //!
+//! A capture or void after one that did not happen has `:2`, `:3`, … behind its key.
+//!
 //! The reference is our payment id. Every answer has to carry it, and an answer about another payment
 //! is no answer. What a status code means is the table in `mapping`. Plain `http://` is allowed, for
 //! gateways in the same private network; the bearer token then travels as readable as the payments do.
@@ -235,7 +237,7 @@ impl HttpGateway {
     ) -> Reply<Remote> {
         let id = charge.payment_id;
         let path = format!("/payments/{id}/{verb}");
-        let mut ask = Ask::post(request, path, format!("{id}:{verb}"), charge);
+        let mut ask = Ask::post(request, path, charge.key(verb), charge);
         ask = match amount {
             Some(amount) => ask.json(&Amount { amount }),
             None => Ask { body: "{}".to_owned(), ..ask },

@@ -17,6 +17,8 @@
 //! | fence | `POST /v1/payment_intents/{id}/cancel` | `{payment_id}:fence` |
 //! | list | `GET /v1/payment_intents` | |
 //!
+//! A capture or void after one that did not happen has `:2`, `:3`, … behind its key.
+//!
 //! # Doubt
 //!
 //! The intent's id is written down before it is confirmed, so every doubt is a `GET` by id, which is
@@ -252,7 +254,7 @@ impl StripeGateway {
             return unprepared(request);
         };
         let path = format!("/v1/payment_intents/{id}/{verb}");
-        let mut ask = Ask::post(request, path, format!("{}:{key}", charge.payment_id), charge.now);
+        let mut ask = Ask::post(request, path, charge.key(key), charge.now);
         if let Some(amount) = amount {
             ask = ask.with("amount_to_capture", amount.to_string());
         }

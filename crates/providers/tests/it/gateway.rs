@@ -29,6 +29,7 @@ pub fn charge<'a>(gateway_id: Option<&'a str>, payment_method: &'a str) -> Charg
         payment_method,
         customer: None,
         description: None,
+        in_vain: 0,
         now: NOW,
         traceparent: Some(TRACE),
     }

@@ -162,7 +162,7 @@ async fn gateways_are_counted_timed_and_traced() {
         .map(|status| (format!("payment_gateway_request_total{{{labels},status={status}}}"), 1))
         .into();
     expected.insert(format!("payment_gateway_duration_seconds{{{labels}}}"), 5);
-    expected.insert(format!("payment_gateway_timeout_total{{{labels}}}"), 1);
+    expected.insert("payment_gateway_timeout_total{}".to_owned(), 1);
     assert_eq!(counts, expected, "what was not asked is not counted");
 
     let spans = spans.0.lock().unwrap().clone();

@@ -108,10 +108,15 @@ async fn create(
         ("pendingVerification" = Option<bool>, Query, description = "Only payments whose outcome is (not) being asked about"),
         ("bookingId" = Option<String>, Query),
         ("userId" = Option<String>, Query),
+        ("X-User-Id" = Option<String>, Header, description = "Only this user's payments"),
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
     ),
-    responses((status = 200, description = "Newest first", body = PaymentsSchema)),
+    responses(
+        (status = 200, description = "Newest first", body = PaymentsSchema),
+        (status = 400, description = "The query cannot be read", body = Document, content_type = "application/problem+json"),
+        (status = 403, description = "`X-User-Id` is not `userId`", body = Document, content_type = "application/problem+json"),
+    ),
 )]
 async fn list(
     State(face): State<Arc<Face>>,
@@ -171,6 +176,7 @@ async fn find(
     params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Oldest first", body = TimelineSchema),
+        (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -193,12 +199,17 @@ async fn timeline(
     path = "/payments/{id}/capture",
     tag = "payments",
     operation_id = "capturePayment",
-    request_body = AmountSchema,
+    request_body = Option<AmountSchema>,
     params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Captured", body = PaymentSchema),
-        (status = 202, description = "Not known yet", body = PaymentSchema),
+        (status = 202, description = "Not known yet", body = PaymentSchema,
+            headers(("Location" = String), ("Retry-After" = u64, description = "Seconds"))),
+        (status = 400, description = "The gateway found the request wrong (a payment), or the request cannot be read (a problem)",
+            content((PaymentSchema = "application/json"), (Document = "application/problem+json"))),
         (status = 402, description = "The gateway refused; `reason` says why", body = PaymentSchema),
+        (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
+        (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "Another operation is under way, or the key is another request's", body = Document, content_type = "application/problem+json"),
         (status = 422, description = "The payment's state or amount does not allow it", body = Document, content_type = "application/problem+json"),
     ),
@@ -223,7 +234,13 @@ async fn capture(
     params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Released: REFUNDED, with nothing captured", body = PaymentSchema),
-        (status = 202, description = "Not known yet", body = PaymentSchema),
+        (status = 202, description = "Not known yet", body = PaymentSchema,
+            headers(("Location" = String), ("Retry-After" = u64, description = "Seconds"))),
+        (status = 400, description = "The gateway found the request wrong (a payment), or the request cannot be read (a problem)",
+            content((PaymentSchema = "application/json"), (Document = "application/problem+json"))),
+        (status = 402, description = "The gateway refused; `reason` says why", body = PaymentSchema),
+        (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
+        (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "Another operation is under way, or the key is another request's", body = Document, content_type = "application/problem+json"),
         (status = 422, description = "The payment's state does not allow it", body = Document, content_type = "application/problem+json"),
     ),
@@ -235,6 +252,7 @@ async fn void(
     headers: HeaderMap,
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, Problem> {
+    request::parse_void(&body).map_err(Problem::violations)?;
     face.ask(&id, &headers, traceparent, Wish::Void, body).await
 }
 
@@ -247,12 +265,17 @@ async fn void(
     path = "/payments/{id}/refund",
     tag = "payments",
     operation_id = "refundPayment",
-    request_body = RefundRequestSchema,
+    request_body = Option<RefundRequestSchema>,
     params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Given back", body = PaymentSchema),
-        (status = 202, description = "Not known yet", body = PaymentSchema),
+        (status = 202, description = "Not known yet", body = PaymentSchema,
+            headers(("Location" = String), ("Retry-After" = u64, description = "Seconds"))),
+        (status = 400, description = "The gateway found the request wrong (a payment), or the request cannot be read (a problem)",
+            content((PaymentSchema = "application/json"), (Document = "application/problem+json"))),
         (status = 402, description = "The gateway refused; the refund's `failure` says why", body = PaymentSchema),
+        (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
+        (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "The key is another request's, or one's that is being processed", body = Document, content_type = "application/problem+json"),
         (status = 422, description = "More than is left, or nothing was captured", body = Document, content_type = "application/problem+json"),
     ),
@@ -279,7 +302,9 @@ async fn refund(
     params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Nothing is in doubt", body = PaymentSchema),
-        (status = 202, description = "Still not known", body = PaymentSchema),
+        (status = 202, description = "Still not known", body = PaymentSchema,
+            headers(("Location" = String), ("Retry-After" = u64, description = "Seconds"))),
+        (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -310,6 +335,7 @@ async fn verify(
     params(("id" = String, Path)),
     responses(
         (status = 200, description = "The payment after the decision", body = PaymentSchema),
+        (status = 400, description = "The request cannot be read", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "No case waits for a decision", body = Document, content_type = "application/problem+json"),
         (status = 422, description = "The decision does not fit what is in doubt", body = Document, content_type = "application/problem+json"),
@@ -385,7 +411,10 @@ struct OwnedCaller {
 impl OwnedCaller {
     fn read(headers: &HeaderMap, traceparent: Traceparent) -> Result<Self, Problem> {
         Ok(Self {
-            key: key(headers)?.map(str::to_owned),
+            // There is no key in the body here that it could differ from.
+            key: key(headers)
+                .map_err(|_| Problem::new(Code::IdempotencyKeyInvalid))?
+                .map(str::to_owned),
             user: user(headers)?.map(str::to_owned),
             traceparent: traceparent.0,
         })
@@ -401,10 +430,13 @@ impl OwnedCaller {
 }
 
 fn user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    match headers.get("x-user-id") {
-        None => Ok(None),
+    let mut values = headers.get_all("x-user-id").iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
         // Bytes that are no text can be nobody's id.
-        Some(value) => value.to_str().map(Some).map_err(|_| Problem::new(Code::Forbidden)),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| Problem::new(Code::Forbidden)),
+        // Of two, one may be the caller's own invention.
+        (Some(_), Some(_)) => Err(Problem::new(Code::Forbidden)),
     }
 }
 

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::page::Query;
-use super::problem::Problem;
+use super::problem::{Document, Problem};
 use super::schema::{AlertsSchema, CasesSchema};
 use super::{payment_json, unavailable};
 
@@ -32,7 +32,10 @@ pub fn routes(store: Store) -> OpenApiRouter {
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
     ),
-    responses((status = 200, description = "Newest first", body = CasesSchema)),
+    responses(
+        (status = 200, description = "Newest first", body = CasesSchema),
+        (status = 400, description = "The query cannot be read", body = Document, content_type = "application/problem+json"),
+    ),
 )]
 async fn cases(State(store): State<Store>, RawQuery(query): RawQuery) -> Result<Response, Problem> {
     let query = Query::read(query.as_deref(), &["status", "kind"])?;
@@ -57,7 +60,10 @@ async fn cases(State(store): State<Store>, RawQuery(query): RawQuery) -> Result<
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
     ),
-    responses((status = 200, description = "Newest first", body = AlertsSchema)),
+    responses(
+        (status = 200, description = "Newest first", body = AlertsSchema),
+        (status = 400, description = "The query cannot be read", body = Document, content_type = "application/problem+json"),
+    ),
 )]
 async fn alerts(
     State(store): State<Store>,

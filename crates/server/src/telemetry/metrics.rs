@@ -113,6 +113,56 @@ pub const CONTRACT: &[Metric] = &[
     ),
     metric("idempo_ledger_rows", Sort::Gauge, "Rows in the idempotency ledger."),
     metric(
+        "payment_create_total",
+        Sort::Counter(Labels::Open),
+        "New payments, by the status that their caller was told and by currency.",
+    ),
+    metric(
+        "payment_create_duration_seconds",
+        Sort::Histogram(Unit::Seconds),
+        "Time to answer a new payment, the gateway included, by the status that was told.",
+    ),
+    metric(
+        "payment_idempotency_hit_total",
+        Sort::Counter(Labels::None),
+        "Requests about payments that were answered from an earlier one with the same key.",
+    ),
+    metric(
+        "payment_gateway_request_total",
+        Sort::Counter(Labels::Open),
+        "Requests to the payment gateway, by gateway, operation and what came back.",
+    ),
+    metric(
+        "payment_gateway_duration_seconds",
+        Sort::Histogram(Unit::Seconds),
+        "Time that the payment gateway took, by gateway and operation.",
+    ),
+    metric(
+        "payment_gateway_timeout_total",
+        Sort::Counter(Labels::None),
+        "Requests that the payment gateway did not answer in time. More than 5 a minute: the gateway may be down.",
+    ),
+    metric(
+        "payment_amount_total",
+        Sort::Counter(Labels::Open),
+        "Amounts of payments that entered a status, in the currency's smallest unit.",
+    ),
+    metric(
+        "payment_active_count",
+        Sort::Gauge,
+        "Payments that are PENDING or AUTHORIZED now, by status.",
+    ),
+    metric(
+        "payment_pending_verification_count",
+        Sort::Gauge,
+        "Payments whose outcome is not known and asked about. More than 10: look into it.",
+    ),
+    metric(
+        "payment_verification_failed_total",
+        Sort::Counter(Labels::None),
+        "Payments whose outcome could not be found out: each waits for a person.",
+    ),
+    metric(
         "http_requests_total",
         Sort::Counter(Labels::Open),
         "HTTP requests, by method, matched path and status.",

@@ -30,6 +30,22 @@ mod operator;
 #[cfg(test)]
 mod pages;
 #[cfg(test)]
+mod payments_answers;
+#[cfg(test)]
+mod payments_cases;
+#[cfg(test)]
+mod payments_crash;
+#[cfg(test)]
+mod payments_input;
+#[cfg(test)]
+mod payments_life;
+#[cfg(test)]
+mod payments_metrics;
+#[cfg(test)]
+mod payments_sandbox;
+#[cfg(test)]
+mod payments_traces;
+#[cfg(test)]
 mod postgres_enqueue;
 #[cfg(test)]
 mod postgres_outage;

@@ -77,7 +77,7 @@ codes! {
     IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
         title "Idempotency key invalid" "冪等キーが不正です"
         detail "The Idempotency-Key header cannot be used." "Idempotency-Key ヘッダーの値を使用できません。"
-        advice "Use 8 to 64 printable ASCII characters, bare or in double quotes, and send the header once." "8〜64 文字の印字可能な ASCII 文字を、そのまま、または二重引用符で囲んで、1 回だけ送ってください。"
+        advice "Use printable ASCII characters (8 to 64 for orders, up to 255 for payments), bare or in double quotes, and send the header once. A card number is no key." "印字可能な ASCII 文字（注文は 8〜64 文字、決済は 255 文字まで）を、そのまま、または二重引用符で囲んで、1 回だけ送ってください。カード番号はキーに使えません。"
     BrokerRejected "BROKER_REJECTED" BAD_REQUEST
         title "Broker rejected the order" "ブローカーが注文を拒否しました"
         detail "The broker looked at the order and refused it." "ブローカーが注文を確認し、拒否しました。"

@@ -25,7 +25,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// On a database, without limits on clients and with short waits between attempts.
+    /// On a database, without limits on clients, without reconciliation and with short waits between
+    /// attempts.
     pub fn on(url: &str) -> Self {
         let settings = [
             ("TASHIKA_DATABASE_URL", url),
@@ -33,6 +34,8 @@ impl Setup {
             ("RL_RATE_PER_MIN", "0"),
             ("DAILY_QUOTA", "0"),
             ("OUTBOX_BACKOFF_SEC", "0.01"),
+            // Its timers would be in everybody's way who counts effects.
+            ("PAYMENT_RECONCILE_INTERVAL_SEC", "0"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Self { settings: settings.into(), role: None }
