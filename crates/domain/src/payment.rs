@@ -15,6 +15,7 @@
 //! off; a capture, void or refund in doubt may be repeated under its own key after the gateway has
 //! said that it has not happened.
 
+mod adopt;
 pub mod ask;
 pub mod conclude;
 mod draft;
@@ -23,11 +24,16 @@ pub mod remote;
 pub mod request;
 pub mod resolve;
 pub mod status;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod walk;
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
+pub use adopt::still_taken;
 pub use draft::Decided;
 pub use status::Status;
 
@@ -45,6 +51,8 @@ pub const SCOPE: &str = "payment";
 pub const CASE_UNKNOWN: &str = "payment_unknown";
 /// The case that is opened when the gateway's books and ours differ.
 pub const CASE_DIFFERENCE: &str = "payment_difference";
+/// Longest failure reason of a payment, in characters.
+pub const FAILURE_MAX: usize = 500;
 /// The alert about a verification that has ended without an answer.
 pub const ALERT_VERIFICATION: &str = "payment_verification_failed";
 

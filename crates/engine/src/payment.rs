@@ -14,7 +14,8 @@ use tashika_domain::outcome::{Exchange, Outcome, Reason};
 use tashika_domain::payment::conclude::{self, Finding, Heard, Via};
 use tashika_domain::payment::hear::hear;
 use tashika_domain::payment::remote::{Remote, RemoteState, code};
-use tashika_domain::payment::{At, OperationKind, Payment, PaymentRules, Refund, Subject};
+use tashika_domain::payment::still_taken;
+use tashika_domain::payment::{At, OperationKind, Payment, PaymentRules, Refund, Status, Subject};
 use tashika_domain::{Changes, Timestamp, Write, ids};
 use tashika_providers::gateway::{Charge, Gateway, KEY_LIFETIME, RefundOrder};
 use tashika_providers::reply::Reply;
@@ -29,6 +30,9 @@ use crate::reconcile::Window;
 const READ_RETRY: Duration = Duration::from_millis(250);
 /// How often is tried. Longer than this, and the lease may be gone.
 const READS_MAX: u32 = 20;
+
+/// Code of an operation whose key the gateway may have forgotten.
+const KEY_TOO_OLD: &str = "KEY_TOO_OLD";
 
 /// What speaking to a gateway needs. Shared by the handler and by the commands.
 pub struct Till {
@@ -118,6 +122,9 @@ impl Till {
         let undo = subject == Subject::Operation(OperationKind::Undo);
         if undo || effect.in_doubt || payment.doubt_of(subject).is_some() {
             self.ask_and_act(&payment, subject).await
+        } else if self.is_too_old(&payment, subject) {
+            // Nothing of it was ever executed, and now nothing may be.
+            Talk::without(refused(KEY_TOO_OLD, "could not be sent while its key was good"))
         } else {
             self.send(&payment, subject, effect.id).await
         }
@@ -192,6 +199,8 @@ impl Till {
     ) -> Result<Option<Payment>, StoreError> {
         loop {
             let Some(payment) = self.store.payment(id).await? else { return Ok(None) };
+            let now_is = self.confirmed(&payment, remote).await;
+            let remote = now_is.as_ref().unwrap_or(remote);
             let at = At { now: self.clock.now(), rules: &self.rules, worker: None };
             let Some(decided) = hear(&payment, remote, source, at) else {
                 return Ok(Some(payment));
@@ -204,6 +213,22 @@ impl Till {
                 Err(CommitError::Store(error)) => return Err(error),
                 Err(_) => {}
             }
+        }
+    }
+
+    /// A message that money has moved although the payment has failed may be an old one, about what
+    /// was undone since: the gateway is asked. If it does not say, the message counts, because
+    /// what undoes something looks before it acts.
+    async fn confirmed(&self, payment: &Payment, remote: &Remote) -> Option<Remote> {
+        let moved = matches!(remote.state, RemoteState::Authorized | RemoteState::Captured);
+        if payment.status != Status::Failed || payment.operation.is_some() || !moved {
+            return None;
+        }
+        let id = payment.gateway_transaction_id.clone().or_else(|| remote.gateway_id.clone());
+        let known = Payment { gateway_transaction_id: id, ..payment.clone() };
+        match self.look(&known).await {
+            Outcome::Done(remote) => Some(remote),
+            _ => None,
         }
     }
 
@@ -250,14 +275,9 @@ impl Till {
         if !is_undone(payment, subject, remote) {
             return asked;
         }
-        let began_at = match subject {
-            Subject::Operation(_) => payment.operation.as_ref().map(|o| o.asked_at),
-            Subject::Refund(index) => Some(payment.refunds[index].created_at),
-        };
-        if began_at.is_some_and(|at| self.clock.now().since(at) > KEY_LIFETIME) {
-            // The gateway may have forgotten the key: a repeat could be a second one.
+        if self.is_too_old(payment, subject) {
             let text = "not done yet, and too old to be sent again";
-            return Talk { outcome: refused("KEY_TOO_OLD", text), ..asked };
+            return Talk { outcome: refused(KEY_TOO_OLD, text), ..asked };
         }
         let checked = asked.exchange.unwrap_or_default();
         match (subject, remote.state) {
@@ -268,6 +288,15 @@ impl Till {
         }
     }
 
+    /// Whether the gateway may have forgotten the key of an operation: a repeat could be a second one.
+    fn is_too_old(&self, payment: &Payment, subject: Subject) -> bool {
+        let began_at = match subject {
+            Subject::Operation(_) => payment.operation.as_ref().map(|o| o.asked_at),
+            Subject::Refund(index) => Some(payment.refunds[index].created_at),
+        };
+        began_at.is_some_and(|at| self.clock.now().since(at) > KEY_LIFETIME)
+    }
+
     /// Refunds what was captured after the payment had been declared failed.
     async fn give_back(&self, payment: &Payment, remote: &Remote) -> Talk {
         let effect = payment.operation.as_ref().map(|o| o.effect.0).unwrap_or_default();
@@ -275,7 +304,7 @@ impl Till {
             refund_id: ids::derived(payment.created_at, &[effect.as_bytes(), b"undo"]),
             // Refunds that callers ask for count from one.
             number: 0,
-            amount: conclude::still_taken(remote),
+            amount: still_taken(remote),
             reason: None,
         };
         let reply = self.gateway.refund(charge(payment, self.clock.now()), order).await;
@@ -301,7 +330,7 @@ fn is_undone(payment: &Payment, subject: Subject, remote: &Remote) -> bool {
         }
         Subject::Operation(OperationKind::Undo) => match remote.state {
             RemoteState::Authorized => true,
-            RemoteState::Captured => conclude::still_taken(remote) > 0,
+            RemoteState::Captured => still_taken(remote) > 0,
             _ => false,
         },
         Subject::Refund(index) => remote.refunds.as_ref().is_some_and(|listed| {
@@ -321,7 +350,8 @@ fn not_written(error: &CommitError) -> Outcome<Finding> {
     Outcome::Busy { reason, retry_in: None }
 }
 
-fn payment_id(effect: &Effect) -> Option<Uuid> {
+/// The payment that an effect is about.
+pub(crate) fn payment_id(effect: &Effect) -> Option<Uuid> {
     let payload: Value = serde_json::from_str(&effect.payload).ok()?;
     payload.get("paymentId")?.as_str()?.parse().ok()
 }
@@ -431,61 +461,4 @@ pub(crate) fn report(
             tracing::info!(payment_id = %id, from = from.as_str(), to = to.as_str(), "a payment has moved");
         }
     })
-}
-
-/// Releases an authorization that nobody has captured in time.
-pub struct ExpiryHandler {
-    till: Arc<Till>,
-    worker: String,
-}
-
-impl ExpiryHandler {
-    #[must_use]
-    pub fn new(till: Arc<Till>, worker: &str) -> Self {
-        Self { till, worker: worker.to_owned() }
-    }
-
-    async fn decide(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
-        use tashika_domain::payment::ask::{Asked, Refusal, Wish, ask};
-        let over = || Settled::new(Verdict::Succeeded, Changes::new());
-        let Some(id) = payment_id(ending.effect) else { return Ok(over()) };
-        let Some(payment) = self.till.store.payment(id).await? else { return Ok(over()) };
-        let worker = (!ending.lapsed).then_some(self.worker.as_str());
-        let at = At { now: ending.now, rules: &self.till.rules, worker };
-        Ok(match ask(&payment, Wish::Void, None, at) {
-            Ok(Asked::Begun(decided)) => {
-                let after: Box<dyn FnOnce() + Send> = Box::new(move || {
-                    tracing::info!(payment_id = %id, "nobody captured the authorization: it is released");
-                });
-                Settled {
-                    verdict: Verdict::Succeeded,
-                    changes: decided.changes,
-                    next: decided.next,
-                    after: Some(after),
-                }
-            }
-            // Captured or voided meanwhile.
-            Ok(Asked::Already(_)) | Err(Refusal::WrongState(_) | Refusal::TooMuch(_)) => over(),
-            Err(Refusal::UnderWay) => {
-                let reason = Reason::new("UNDER_WAY", "another operation is under way");
-                let run_at = ending.now.plus(self.till.rules.verify_interval);
-                let verdict = Verdict::Retry { run_at, reason, in_doubt: false };
-                Settled::new(verdict, Changes::new())
-            }
-        })
-    }
-}
-
-impl Handler for ExpiryHandler {
-    /// A timer: there is nothing to attempt, only to decide.
-    fn attempt<'a>(&'a self, _job: Job<'a>) -> BoxFuture<'a, Tried> {
-        Box::pin(async { Tried::done(Value::Null) })
-    }
-
-    fn conclude<'a>(
-        &'a self,
-        ending: &'a Ending<'a>,
-    ) -> BoxFuture<'a, Result<Settled, StoreError>> {
-        Box::pin(self.decide(ending))
-    }
 }

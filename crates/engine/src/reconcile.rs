@@ -246,9 +246,10 @@ fn difference(payment: &Payment, remote: &Remote) -> Option<Difference> {
                 && refunded.is_none_or(|refunded| refunded == payment.refunded_amount)
         }
         (Status::Refunded, RemoteState::Voided) => payment.captured_amount == 0,
-        // Taken late and given back: see the race.
+        // Taken late and given back: see the race. A list that has no refunds says nothing about that;
+        // whoever heard of it has asked.
         (Status::Failed, RemoteState::Captured) => {
-            tashika_domain::payment::conclude::still_taken(remote) == 0
+            refunded.is_none() || tashika_domain::payment::still_taken(remote) == 0
         }
         _ => false,
     };

@@ -167,31 +167,43 @@ fn name(wish: &Wish) -> &'static str {
 }
 
 fn accept_key(draft: &mut Draft<'_>, scope: &str, http_status: u16, key: &RequestKey) {
-    let response = json!({"paymentId": draft.payment.id}).to_string();
-    let (now, rules) = (draft.at.now, draft.at.rules);
-    draft.push(Write::LedgerAccept(NewLedgerEntry {
+    let write = accepted(&draft.payment, scope, http_status, key, draft.at);
+    draft.push(write);
+}
+
+fn accepted(
+    payment: &Payment,
+    scope: &str,
+    http_status: u16,
+    key: &RequestKey,
+    at: At<'_>,
+) -> Write {
+    Write::LedgerAccept(NewLedgerEntry {
         key: LedgerKey::new(scope, &key.key),
         request_digest: key.digest.clone(),
         http_status,
-        response,
-        now,
-        expires_at: now.plus(rules.remember),
-    }));
+        response: json!({"paymentId": payment.id}).to_string(),
+        now: at.now,
+        expires_at: at.now.plus(at.rules.remember),
+    })
 }
 
 /// The key of a wish that was granted before it was asked.
 fn remembered(payment: &Payment, scope: &str, key: Option<RequestKey>, at: At<'_>) -> Changes {
     let Some(key) = key else { return Changes::new() };
-    Changes::from(Write::LedgerSettle(LedgerSettlement {
-        key: LedgerKey::new(scope, key.key),
-        request_digest: key.digest,
-        status: LedgerStatus::Succeeded,
-        http_status: 200,
-        response: json!({"paymentId": payment.id}).to_string(),
-        result_digest: None,
-        now: at.now,
-        expires_at: at.now.plus(at.rules.remember),
-    }))
+    // Accepted first: an entry whose time is over gives way to that, and to nothing else.
+    Changes::from(accepted(payment, scope, 200, &key, at)).with(Write::LedgerSettle(
+        LedgerSettlement {
+            key: LedgerKey::new(scope, key.key),
+            request_digest: key.digest,
+            status: LedgerStatus::Succeeded,
+            http_status: 200,
+            response: json!({"paymentId": payment.id}).to_string(),
+            result_digest: None,
+            now: at.now,
+            expires_at: at.now.plus(at.rules.remember),
+        },
+    ))
 }
 
 /// How a failure is told over HTTP: as a decline, or as a request that the gateway found wrong.

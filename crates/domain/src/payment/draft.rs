@@ -1,10 +1,12 @@
 //! A decision in the making: the payment as it will be, and everything that is written with it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{
-    ALERT_VERIFICATION, At, CASE_UNKNOWN, Doubt, EXPIRY_KIND, KIND, Operation, OperationKind,
-    Payment, Refund, RefundStatus, RequestKey, Subject, status,
+    ALERT_VERIFICATION, At, CASE_UNKNOWN, Doubt, EXPIRY_KIND, FAILURE_MAX, KIND, Operation,
+    OperationKind, Payment, Refund, RefundStatus, RequestKey, Subject, status,
 };
 use crate::alert::{AlertResolution, NewAlert, Severity};
 use crate::audit::{Actor, NewAudit};
@@ -242,16 +244,30 @@ impl<'a> Draft<'a> {
 
     /// The timer that releases the authorization if nobody captures it.
     pub fn start_expiry(&mut self) {
+        let key = self.payment.id.to_string();
+        self.expire_after(self.at.rules.authorization_lifetime, key);
+    }
+
+    /// The timer again, after what it had begun did not happen: an hour later, for the usual week.
+    pub fn expire_again(&mut self) {
+        let rules = self.at.rules;
+        let wait = (rules.authorization_lifetime / (7 * 24)).max(rules.verify_interval);
+        // The first timer's row has the plain key.
+        let key = format!("{}:{}", self.payment.id, self.payment.version);
+        self.expire_after(wait, key);
+    }
+
+    fn expire_after(&mut self, wait: Duration, key: String) {
         let now = self.at.now;
         let id = EffectId(self.id("expiry"));
         self.changes.push(Write::Enqueue(NewEffect {
             id,
             lane: Lane::TIMERS,
             kind: EXPIRY_KIND.into(),
-            key: Some(self.payment.id.to_string()),
+            key: Some(key),
             digest: None,
             payload: json!({"paymentId": self.payment.id}).to_string(),
-            run_at: now.plus(self.at.rules.authorization_lifetime),
+            run_at: now.plus(wait),
             created_at: now,
             expires_at: now.plus(self.at.rules.keep),
             traceparent: self.payment.traceparent.clone(),
@@ -267,7 +283,8 @@ impl<'a> Draft<'a> {
             self.settle_ledger(scope, &key, fine, failure);
         }
         if let Some(reason) = failure {
-            self.payment.failure = Some(reason.clone());
+            let message: String = reason.message.chars().take(FAILURE_MAX).collect();
+            self.payment.failure = Some(Reason { code: reason.code.clone(), message });
             if matches!(operation.kind, OperationKind::Capture | OperationKind::Void) {
                 self.payment.in_vain += 1;
             }

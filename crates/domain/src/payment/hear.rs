@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::conclude::{Unclear, adopt, captured, end_refund, still_taken, voided};
+use super::adopt::{Unclear, adopt, captured, end_refund, still_taken, voided};
 use super::draft::{Decided, Draft};
 use super::remote::{Remote, RemoteRefundState, RemoteState, code};
 use super::{At, CASE_DIFFERENCE, KIND, OperationKind, Payment, RefundStatus, Status, Subject};
@@ -36,6 +36,11 @@ fn operation(draft: &mut Draft<'_>, remote: &Remote) -> bool {
         if remote.state == RemoteState::Authorized
             && draft.payment.is_fenced(Subject::Operation(kind))
         {
+            return false;
+        }
+        // Money has moved, or there would be nothing to undo: what denies it is older.
+        let denies = matches!(remote.state, RemoteState::NotFound | RemoteState::Declined);
+        if kind == OperationKind::Undo && denies {
             return false;
         }
         let before = draft.payment.clone();
@@ -96,13 +101,14 @@ fn refunds(draft: &mut Draft<'_>, remote: &Remote) -> bool {
         else {
             continue;
         };
-        match (draft.payment.refunds[index].status, heard.state) {
+        let ours = &draft.payment.refunds[index];
+        match (ours.status, heard.state) {
             (RefundStatus::Pending, _) => {
                 end_refund(draft, Subject::Refund(index), heard);
                 news = true;
             }
             // Days later the bank sent it back: the money is with us again.
-            (RefundStatus::Succeeded, RemoteRefundState::Failed) => {
+            (RefundStatus::Succeeded, RemoteRefundState::Failed) if ours.failure.is_none() => {
                 bounced(draft, index);
                 news = true;
             }
@@ -120,6 +126,9 @@ fn bounced(draft: &mut Draft<'_>, index: usize) {
     );
     let details = json!({"paymentId": draft.payment.id, "refundId": refund.id});
     draft.line("refund_bounced", &details);
+    let refund = &mut draft.payment.refunds[index];
+    refund.failure = Some(Reason::new("REFUND_BOUNCED", "the money is back with us"));
+    refund.updated_at = draft.at.now;
     let case = NewCase {
         id: draft.id("case"),
         kind: CASE_DIFFERENCE,

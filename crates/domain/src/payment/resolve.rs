@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::conclude::{authorized, captured, close_refund, fail, voided};
+use super::adopt::{authorized, captured, close_refund, fail, keep_watch, voided};
 use super::draft::{Decided, Draft};
 use super::remote::code;
 use super::status::Event;
@@ -101,6 +101,7 @@ fn settle(
         }
         (Subject::Operation(OperationKind::Capture), Resolution::NotCharged)
         | (Subject::Operation(OperationKind::Void | OperationKind::Undo), Resolution::Charged) => {
+            keep_watch(draft);
             draft.end_operation(Some(&not_done));
         }
         (Subject::Operation(OperationKind::Capture), Resolution::Refunded) => {

@@ -174,11 +174,16 @@ impl Payments {
             let payment = self.owned(id, caller.user).await?;
             let request_key = RequestKey { key: key.to_owned(), digest: digest.clone() };
             let (changes, begun) =
-                match ask::ask(&payment, wish.clone(), Some(request_key), self.at())? {
-                    Asked::Already(changes) => (changes, None),
-                    Asked::Begun(decided) => {
+                match ask::ask(&payment, wish.clone(), Some(request_key), self.at()) {
+                    Ok(Asked::Already(changes)) => (changes, None),
+                    Ok(Asked::Begun(decided)) => {
                         let Decided { payment, changes, next } = *decided;
                         (changes, Some((payment, next)))
+                    }
+                    // What is in the way may be the first request under this very key.
+                    Err(refusal) => {
+                        let known = self.recall(&ledger_key, &digest).await?;
+                        return known.ok_or(PaymentError::Refused(refusal));
                     }
                 };
             match self.engine.store.commit(changes).await {

@@ -6,6 +6,8 @@
 //! `cfg(test)` always holds here; it tells the linter that the helpers are test code too.
 
 #[cfg(test)]
+mod payments_support;
+#[cfg(test)]
 mod support;
 
 #[cfg(test)]
@@ -22,6 +24,18 @@ mod lanes;
 mod leases;
 #[cfg(test)]
 mod orders;
+#[cfg(test)]
+mod payments;
+#[cfg(test)]
+mod payments_cases;
+#[cfg(test)]
+mod payments_keys;
+#[cfg(test)]
+mod payments_races;
+#[cfg(test)]
+mod payments_table;
+#[cfg(test)]
+mod payments_upkeep;
 #[cfg(test)]
 mod poison;
 #[cfg(test)]

@@ -34,6 +34,10 @@ mod outbox;
 #[cfg(test)]
 mod parity_with_postgres;
 #[cfg(test)]
+mod payment_records;
+#[cfg(test)]
+mod payments;
+#[cfg(test)]
 mod postgres_enqueue;
 #[cfg(test)]
 mod postgres_floor;
