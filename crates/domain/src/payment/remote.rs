@@ -28,7 +28,7 @@ pub mod code {
     /// The authorization is gone: it expired or was cancelled at the gateway.
     pub const AUTHORIZATION_GONE: &str = "AUTHORIZATION_GONE";
 
-    /// The customer's bank said no: HTTP 402. Every other refusal is 400.
+    /// The customer's bank said no.
     #[must_use]
     pub fn is_decline(code: &str) -> bool {
         matches!(code, CARD_DECLINED | INSUFFICIENT_FUNDS | EXPIRED_CARD)

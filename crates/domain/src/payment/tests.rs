@@ -122,7 +122,7 @@ fn settlements(decided: &Decided) -> Vec<(&str, LedgerStatus, u16)> {
 fn a_payment_is_accepted_with_its_key_and_its_effect_at_once() {
     let rules = PaymentRules { sinks: vec!["s".into()], ..PaymentRules::default() };
     let decided = created(&rules);
-    let expected = ["LedgerAccept", "PaymentLine", "Enqueue", "Enqueue", "PaymentInsert"];
+    let expected = ["LedgerAccept", "PaymentLine", "Audit", "Enqueue", "Enqueue", "PaymentInsert"];
     assert_eq!(names(&decided), expected);
     let next = decided.next.expect("it is in hand");
     let operation = decided.payment.operation.expect("it is under way");
