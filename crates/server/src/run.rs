@@ -19,7 +19,7 @@ pub use doctor::doctor;
 pub use outbox::outbox;
 pub use serve::serve;
 
-use crate::cli::args::SimArgs;
+use crate::cli::args::{SimArgs, SimProfile};
 use crate::config::Config;
 
 /// `tashika migrate`
@@ -36,7 +36,11 @@ pub async fn migrate(config: &Config, out: &mut impl Write) -> anyhow::Result<()
 
 /// `tashika sim`; returns whether every promise was kept.
 pub fn sim(args: SimArgs, out: &mut impl Write) -> bool {
-    let SimArgs { seed, steps, runs, verbose } = args;
-    let options = sim::Options { seed, steps, runs, verbose, ..sim::Options::default() };
+    let SimArgs { profile, seed, steps, runs, verbose } = args;
+    let profile = match profile {
+        SimProfile::Orders => sim::Profile::Orders,
+        SimProfile::Payments => sim::Profile::Payments,
+    };
+    let options = sim::Options { profile, seed, steps, runs, verbose, planted: None };
     sim::main(&options, out) == 0
 }

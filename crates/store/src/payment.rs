@@ -257,6 +257,8 @@ pub struct PaymentFilter {
 /// A line of a timeline as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimelineLine {
+    /// The version of the payment that it was written with.
+    pub version: i64,
     pub at: Timestamp,
     pub kind: String,
     /// JSON text.
@@ -319,11 +321,12 @@ impl Store {
 
     /// Everything that happened to a payment, in order.
     pub async fn payment_timeline(&self, id: Uuid) -> Result<Vec<TimelineLine>, StoreError> {
-        let sql = "select payment_id, at, kind, cast(entry as text) as entry from payment_timeline
-             where payment_id = $1 order by version, number";
+        let sql = "select payment_id, version, at, kind, cast(entry as text) as entry
+             from payment_timeline where payment_id = $1 order by version, number";
         self.query(sql.to_owned(), vec![Param::Uuid(id)], |row| {
             let read = Reader::by_uuid(row, "payment_timeline", "payment_id");
             Ok(TimelineLine {
+                version: read.int("version")?,
                 at: read.time("at")?,
                 kind: read.text("kind")?,
                 entry: read.text("entry")?,

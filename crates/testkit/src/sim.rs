@@ -4,54 +4,67 @@
 //! chance decision comes from a stream of the seed: the same seed gives the same trace, to the byte,
 //! in every process and build. Called by `tashika sim` and by tests.
 //!
-//! - `swarm`: what the run is like (every probability is itself drawn).
-//! - `world`, `plan`, `line`: the broker, its true books, and the network before it; they outlive
-//!   the processes.
-//! - `clients`, `book`, `person`: who asks, what they remember, who decides.
+//! - `orders`, `payments`: the two kinds of run ([`Profile`]), each with its world, its clients, its
+//!   person, its invariants and its planted mistakes.
+//! - `stage`, `log`, `tally`, `dice`: what every run has: the seed, the time, the trace.
+//! - `trouble`, `plan`: what goes wrong, and what that means for one request.
 //! - `life`, `fate`: a process from start to end; when it dies, its database files are copied as they
 //!   lie and the next life recovers from the copy. In some runs a second process sends as well; each
-//!   may lose its way to the database for longer than a lease.
-//! - `invariants`, `check`: what must be true, checked at every step and at the end, when the faults
-//!   are switched off and everything must come to rest.
-//! - `planted`: deliberate mistakes that the invariants must find.
+//!   may lose its way to the database for longer than a lease. At the end the faults are switched
+//!   off, and everything must come to rest.
 //!
 //! What it does not cover: the loss of power (a process crash loses nothing that SQLite has handed
-//! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP, and
-//! keys that are used again after the ledger has forgotten them.
+//! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP,
+//! keys that are used again after the ledger has forgotten them, and events to sinks.
 
-mod book;
-mod check;
-mod clients;
 mod dice;
 mod fate;
-mod invariants;
 mod life;
-mod line;
 mod log;
-mod person;
+mod orders;
+mod payments;
 mod plan;
 mod planted;
 mod report;
-mod scene;
-mod swarm;
+mod stage;
 mod tally;
-mod world;
+mod trouble;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use life::End;
+use life::{End, Play};
 pub use log::Violation;
 pub use planted::Planted;
 pub use report::{Report, main};
-use scene::Scene;
 pub use tally::Tally;
+
+/// What kind of world is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Profile {
+    #[default]
+    Orders,
+    Payments,
+}
+
+impl Profile {
+    pub const ALL: [Self; 2] = [Self::Orders, Self::Payments];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Orders => "orders",
+            Self::Payments => "payments",
+        }
+    }
+}
 
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Options {
+    pub profile: Profile,
     pub seed: u64,
     /// Things that clients do in one run.
     pub steps: u64,
@@ -59,13 +72,14 @@ pub struct Options {
     pub runs: u64,
     /// Tells the whole story, not only how it ended.
     pub verbose: bool,
-    /// A deliberate mistake.
+    /// A deliberate mistake; it has a profile of its own.
     pub planted: Option<Planted>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, steps: 500, runs: 1, verbose: false, planted: None }
+        let profile = Profile::default();
+        Self { profile, seed: 1, steps: 500, runs: 1, verbose: false, planted: None }
     }
 }
 
@@ -77,14 +91,24 @@ const MEMORY_DISK: &str = "/dev/shm";
 /// Runs one seed. An error is about the machine (no folder, no space), not about the product.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { seed, steps, planted, verbose, .. } = *options;
-    let scene = Arc::new(Scene::new(seed, steps, planted, verbose));
+    let profile = planted.map_or(options.profile, Planted::profile);
+    match profile {
+        Profile::Orders => play(orders::Scene::new(seed, steps, planted, verbose), profile),
+        Profile::Payments => play(payments::Scene::new(seed, steps, planted, verbose), profile),
+    }
+}
+
+/// Life after life, until the run is over.
+fn play(play: impl Play, profile: Profile) -> anyhow::Result<Report> {
+    let play = Arc::new(play);
+    let seed = play.stage().seed;
     let folder = scratch().context("no folder for the simulated database")?;
     let mut file = file_of(folder.path(), 1);
     let mut lives = 0;
     loop {
         lives += 1;
         let next = file_of(folder.path(), lives + 1);
-        match life::live(&scene, lives, &file, &next)? {
+        match life::live(&play, lives, &file, &next)? {
             End::Over => break,
             End::Died => {
                 remove(&file);
@@ -94,7 +118,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         }
         anyhow::ensure!(lives < LIVES_MAX, "seed {seed}: the run makes no progress");
     }
-    Ok(Report::new(&scene, lives))
+    Ok(Report::new(&*play, profile, lives))
 }
 
 fn scratch() -> std::io::Result<tempfile::TempDir> {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tashika_testkit::sim::{self, Options, Planted, Report, Tally};
+use tashika_testkit::sim::{self, Options, Planted, Profile, Report, Tally};
 
 /// Runs seeds side by side: they share nothing, not even time.
-fn run_all(seeds: std::ops::RangeInclusive<u64>, steps: u64) -> Vec<Report> {
+fn run_all(profile: Profile, seeds: std::ops::RangeInclusive<u64>, steps: u64) -> Vec<Report> {
     let next = AtomicU64::new(*seeds.start());
     let work = || {
         let mut reports = Vec::new();
@@ -16,7 +16,7 @@ fn run_all(seeds: std::ops::RangeInclusive<u64>, steps: u64) -> Vec<Report> {
                 return reports;
             }
             reports.push(
-                sim::run(&Options { seed, steps, ..Options::default() })
+                sim::run(&Options { profile, seed, steps, ..Options::default() })
                     .expect("the simulation runs"),
             );
         }
@@ -42,7 +42,7 @@ const AT_LEAST: [(Tally, u64); 33] = [
     (Tally::CrashBeforeCommit, 30),
     (Tally::CrashAfterCommit, 30),
     (Tally::CrashAtUpkeep, 3),
-    (Tally::CrashAtBroker, 30),
+    (Tally::CrashInCall, 30),
     (Tally::GracefulStop, 20),
     (Tally::Stall, 100),
     (Tally::Accepted, 1500),
@@ -74,24 +74,92 @@ const AT_LEAST: [(Tally, u64); 33] = [
     (Tally::Requeued, 20),
 ];
 
-#[test]
-fn forty_worlds_break_no_promise() {
-    let reports = run_all(1..=40, 150);
-    assert_eq!(reports.len(), 40);
+/// Checks that no promise was broken, and that enough has happened for that to mean anything.
+fn kept(reports: &[Report], at_least: &[(Tally, u64)]) -> BTreeMap<Tally, u64> {
     let mut totals: BTreeMap<Tally, u64> = BTreeMap::new();
-    for report in &reports {
+    for report in reports {
         assert!(report.violations.is_empty(), "{}", told(report));
         for (what, count) in &report.tallies {
             *totals.entry(*what).or_default() += count;
         }
     }
-    let too_few: Vec<String> = AT_LEAST
+    let too_few: Vec<String> = at_least
         .iter()
         .map(|(what, least)| (what, least, totals.get(what).copied().unwrap_or(0)))
         .filter(|(_, least, count)| count < least)
         .map(|(what, least, count)| format!("{what}: {count} of {least}"))
         .collect();
     assert!(too_few.is_empty(), "{too_few:#?}\nin all: {totals:#?}");
+    totals
+}
+
+#[test]
+fn forty_worlds_break_no_promise() {
+    let reports = run_all(Profile::Orders, 1..=40, 150);
+    assert_eq!(reports.len(), 40);
+    kept(&reports, &AT_LEAST);
+}
+
+/// The same for payments: every fault, and every transition of the machine (`Took…`).
+const AT_LEAST_PAYMENTS: [(Tally, u64); 46] = [
+    (Tally::CrashBeforeCommit, 20),
+    (Tally::CrashAfterCommit, 15),
+    (Tally::CrashInCall, 40),
+    (Tally::GracefulStop, 30),
+    (Tally::Stall, 80),
+    (Tally::Accepted, 10000),
+    (Tally::Replayed, 800),
+    (Tally::Conflict, 200),
+    (Tally::InProgress, 500),
+    (Tally::WishRefused, 1000),
+    (Tally::Invalid, 80),
+    (Tally::Unheard, 300),
+    (Tally::VerifiedByHand, 150),
+    (Tally::RequestLost, 400),
+    (Tally::ReplyLost, 700),
+    (Tally::ReplyLate, 350),
+    (Tally::ServerErrorBeforeEffect, 120),
+    (Tally::ServerErrorAfterEffect, 120),
+    (Tally::Unreachable, 400),
+    (Tally::Busy, 700),
+    (Tally::Refused, 200),
+    (Tally::Working, 200),
+    (Tally::InFlight, 60),
+    (Tally::Duplicated, 400),
+    (Tally::ExecutedLate, 800),
+    (Tally::RepeatRecognised, 500),
+    (Tally::StatusLost, 80),
+    (Tally::StatusSaysPending, 80),
+    (Tally::StatusSaysNotFound, 500),
+    (Tally::StatusLied, 30),
+    (Tally::Fenced, 500),
+    (Tally::FenceLied, 100),
+    (Tally::Race, 30),
+    (Tally::WebhookRead, 8000),
+    (Tally::RefundBounced, 2),
+    (Tally::DifferenceFound, 4),
+    (Tally::Lapse, 700),
+    (Tally::LapseOfTheLiving, 40),
+    (Tally::CaseOpened, 80),
+    (Tally::CaseResolved, 10),
+    (Tally::TookAuthorize, 5000),
+    (Tally::TookFail, 1500),
+    (Tally::TookCapture, 2500),
+    (Tally::TookVoid, 1500),
+    (Tally::TookRefundPart, 250),
+    (Tally::TookRefundRest, 250),
+];
+
+/// How many worlds of payments, how long, and how many payments that must be at least.
+const WORLDS: (u64, u64, u64) = (100, 120, 20_000);
+
+#[test]
+fn worlds_of_payments_break_no_promise() {
+    let (worlds, steps, least) = WORLDS;
+    let reports = run_all(Profile::Payments, 1..=worlds, steps);
+    let totals = kept(&reports, &AT_LEAST_PAYMENTS);
+    let payments: u64 = reports.iter().map(Report::payments).sum();
+    assert!(payments >= least, "{payments} payments of {least}\nin all: {totals:#?}");
 }
 
 #[test]
@@ -99,11 +167,14 @@ fn the_same_seed_gives_the_same_trace() {
     let hashes = |reports: Vec<Report>| -> BTreeMap<u64, (String, u64)> {
         reports.into_iter().map(|r| (r.seed, (r.trace_hash, r.trace_lines))).collect()
     };
-    // Side by side and one after the other: neither threads nor what ran before may matter.
-    let (one, two) = (hashes(run_all(41..=46, 100)), hashes(run_all(41..=46, 100)));
-    assert_eq!(one, two);
-    let different: std::collections::BTreeSet<_> = one.values().collect();
-    assert_eq!(different.len(), one.len(), "seeds differ");
+    for (profile, steps) in [(Profile::Orders, 100), (Profile::Payments, 40)] {
+        // Side by side and one after the other: neither threads nor what ran before may matter.
+        let run = || hashes(run_all(profile, 41..=46, steps));
+        let (one, two) = (run(), run());
+        assert_eq!(one, two, "{profile:?}");
+        let different: std::collections::BTreeSet<_> = one.values().collect();
+        assert_eq!(different.len(), one.len(), "seeds differ");
+    }
 }
 
 /// The rules that notice a mistake.
@@ -113,6 +184,13 @@ fn found_by(mistake: Planted) -> &'static [&'static str] {
         Planted::NeverAsks => &["at most once"],
         Planted::FreshKeyPerAttempt => &["nothing is invented", "success is true"],
         Planted::AckBeforeCommit => &["nothing is lost"],
+        Planted::LostIsDeclined | Planted::NoFence | Planted::KeepsLateMoney => {
+            &["failure is true"]
+        }
+        Planted::ReplayInsteadOfAsk => &["an authorization is sent once"],
+        Planted::NoReservation => &["refunds within captures"],
+        Planted::FreshRefundKey => &["at most once", "refunds within captures"],
+        Planted::IgnoresVersion => &["refunds add up", "settled stays settled", "the whole story"],
     }
 }
 
@@ -121,7 +199,8 @@ fn planted_mistakes_are_found() {
     for mistake in Planted::ALL {
         let found = (1..=10).find_map(|seed| {
             let planted = Some(mistake);
-            let options = Options { seed, steps: 150, planted, ..Options::default() };
+            let steps = if mistake.profile() == Profile::Orders { 150 } else { 100 };
+            let options = Options { seed, steps, planted, ..Options::default() };
             let report = sim::run(&options).unwrap();
             report.violations.first().map(|violation| violation.rule)
         });

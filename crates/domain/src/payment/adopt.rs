@@ -74,12 +74,10 @@ pub(super) fn adopt(draft: &mut Draft<'_>, subject: Subject, remote: &Remote) ->
         (OperationKind::Undo, RemoteState::Captured) if still_taken(remote) > 0 => {
             Err(waiting(remote))
         }
+        // Not found is no answer here: the gateway has shown the money before.
         (
             OperationKind::Undo,
-            RemoteState::Captured
-            | RemoteState::Voided
-            | RemoteState::NotFound
-            | RemoteState::Declined,
+            RemoteState::Captured | RemoteState::Voided | RemoteState::Declined,
         ) => {
             draft.end_operation(None);
             draft.line("compensated", &json!({"found": remote.state.as_str()}));

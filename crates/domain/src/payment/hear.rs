@@ -141,3 +141,75 @@ fn bounced(draft: &mut Draft<'_>, index: usize) {
     };
     draft.push(Write::OpenCase(case));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::{Origin, create};
+    use super::super::conclude::{Finding, Heard, Via, conclude};
+    use super::super::{CaptureMode, PaymentRequest, PaymentRules, RequestKey};
+    use super::*;
+    use crate::effect::{Effect, Verdict};
+    use crate::outcome::Outcome;
+    use crate::time::Timestamp;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_767_571_200_000_000);
+
+    fn pending(at: At<'_>) -> Decided {
+        let request = PaymentRequest {
+            booking_id: "b".into(),
+            user_id: "u".into(),
+            amount: 500,
+            currency: "JPY".into(),
+            payment_method: "tok".into(),
+            customer: None,
+            description: None,
+            capture: CaptureMode::Manual,
+        };
+        let key = RequestKey { key: "k".into(), digest: "d".into() };
+        let id = uuid::Uuid::from_u128(1);
+        create(request, Origin { id, key, gateway: "g".into(), traceparent: None }, at)
+    }
+
+    fn asked(
+        payment: &Payment,
+        effect: &Effect,
+        finding: Finding,
+        at: At<'_>,
+    ) -> (Payment, Verdict) {
+        let outcome = Outcome::Done(finding);
+        let heard = Heard {
+            via: Via::Asked,
+            outcome: &outcome,
+            exchange: None,
+            checked: None,
+            began_at: NOW,
+        };
+        let (decided, verdict) = conclude(payment, effect, &heard, at).unwrap();
+        (decided.payment, verdict)
+    }
+
+    /// Found by the simulator: a status that lags let the money stay where it was.
+    #[test]
+    fn money_that_was_seen_is_not_given_back_by_being_out_of_sight() {
+        let rules = PaymentRules::default();
+        let at = At { now: NOW, rules: &rules, worker: Some("w") };
+        let Decided { payment, next, .. } = pending(at);
+        let (failed, _) = asked(&payment, &next.unwrap(), Finding::FencedOff, at);
+        assert_eq!(failed.status, Status::Failed);
+
+        let seen = Remote { state: RemoteState::Authorized, ..Remote::not_found() };
+        let Decided { payment, next, .. } = hear(&failed, &seen, "webhook", at).unwrap();
+        let undo = next.unwrap();
+        assert_eq!(payment.operation.as_ref().unwrap().kind, OperationKind::Undo);
+
+        let unseen = Finding::Payment(Remote::not_found());
+        let (payment, verdict) = asked(&payment, &undo, unseen, at);
+        assert!(matches!(verdict, Verdict::Retry { in_doubt: true, .. }), "{verdict:?}");
+        assert!(payment.pending_verification());
+
+        let voided = Remote { state: RemoteState::Voided, ..Remote::not_found() };
+        let (payment, verdict) = asked(&payment, &undo, Finding::Payment(voided), at);
+        assert_eq!(verdict, Verdict::Succeeded);
+        assert!(payment.is_at_rest() && payment.status == Status::Failed);
+    }
+}

@@ -131,8 +131,10 @@ async fn every_step_is_told_to_a_sink_and_signed(db: TestDb) {
     let ids: BTreeSet<&str> = events.iter().map(|e| e["eventId"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), 5);
     assert!(events.iter().all(|event| event["aggregateId"] == json!(id)));
-    let refunds: Vec<_> =
-        events[3..].iter().map(|e| (&e["payload"]["refund"], &e["payload"]["total"])).collect();
+    let refunds: Vec<_> = events[3..]
+        .iter()
+        .map(|e| (&e["payload"]["refundAmount"], &e["payload"]["totalRefunded"]))
+        .collect();
     assert_eq!(refunds, [(&json!(30), &json!(30)), (&json!(70), &json!(100))]);
     for (headers, body) in listener.heard() {
         let header = |name: &str| headers[name].to_str().unwrap().to_owned();

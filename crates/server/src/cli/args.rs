@@ -181,6 +181,10 @@ pub struct DoctorArgs {
 /// Arguments of `tashika sim`: run the real engine in a simulated world that fails
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SimArgs {
+    /// What to simulate
+    #[arg(long, value_enum, default_value_t = SimProfile::Orders)]
+    pub profile: SimProfile,
+
     /// The run: the same seed gives the same run, to the byte
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -196,6 +200,15 @@ pub struct SimArgs {
     /// Print every step
     #[arg(long)]
     pub verbose: bool,
+}
+
+/// What `tashika sim` simulates
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SimProfile {
+    /// Orders, and a broker
+    Orders,
+    /// Payments, and a gateway with the true ledger of money
+    Payments,
 }
 
 /// Arguments of `tashika bench`: our figures beside the database's own limit
@@ -307,6 +320,7 @@ mod tests {
             "outbox resolve key-0001 --action executed --execution e.json --note phoned",
             "doctor --json",
             "sim --seed 7 --steps 2000",
+            "sim --profile payments --runs 20",
             "bench --callers 64 --backlog 1000,1000000 --json out.json",
         ] {
             parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -329,6 +343,7 @@ mod tests {
             "outbox resolve key-0001 --action executed --note phoned",
             "outbox resolve key-0001 --action not_executed",
             "sim --steps 0",
+            "sim --profile weather",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -16,3 +16,12 @@ async fn the_same_seed_prints_the_same_run_sqlite() {
     let other = setup.print(&["sim", "--seed", "2", "--steps", "50"]).await;
     assert_ne!(other.lines().last(), Some(last));
 }
+
+#[tokio::test]
+async fn payments_have_a_world_of_their_own_sqlite() {
+    let setup = Setup::of(&TestDb::sqlite());
+    let run = ["sim", "--profile", "payments", "--seed", "1", "--steps", "20"];
+    let one = setup.print(&run).await;
+    assert!(one.contains("the gateway"), "{one}");
+    assert_eq!(one, setup.print(&run).await);
+}

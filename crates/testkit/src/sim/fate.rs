@@ -1,6 +1,6 @@
 //! When a process dies, stalls, or lets another task go first.
 //!
-//! Stands at the store's gate and beside every call to the broker. A dead process does nothing more:
+//! Stands at the store's gate and beside every call to the other side. A dead process does nothing more:
 //! whatever comes here afterwards waits for ever, and goes with the runtime.
 
 use std::future::Future;
@@ -15,11 +15,11 @@ use tashika_store::{Gate, Moment};
 use tokio::sync::Notify;
 
 use super::dice::{Odds, Stream};
-use super::scene::Scene;
+use super::stage::Stage;
 use super::tally::Tally;
 
 pub(crate) struct Fate {
-    scene: Arc<Scene>,
+    stage: Arc<Stage>,
     clock: Clock,
     dead: AtomicBool,
     died: Notify,
@@ -44,14 +44,14 @@ pub(crate) struct Door {
 }
 
 impl Fate {
-    pub fn new(scene: Arc<Scene>, clock: Clock, life: u32) -> Arc<Self> {
+    pub fn new(stage: Arc<Stage>, clock: Clock, life: u32) -> Arc<Self> {
         let state = State {
-            delays: Stream::new(scene.seed, &format!("gate/{life}")),
-            faults: Stream::new(scene.seed, &format!("crash/{life}")),
+            delays: Stream::new(stage.seed, &format!("gate/{life}")),
+            faults: Stream::new(stage.seed, &format!("crash/{life}")),
             stalled_until: [clock.now(); NODES],
         };
         Arc::new(Self {
-            scene,
+            stage,
             clock,
             dead: AtomicBool::new(false),
             died: Notify::new(),
@@ -79,24 +79,24 @@ impl Fate {
         }
     }
 
-    /// A moment at which the process may die in conversation with the broker.
-    pub async fn at_broker(&self, during: &str) {
+    /// A moment at which the process may die in conversation with the other side.
+    pub async fn in_call(&self, during: &str) {
         self.alive().await;
-        let odds = self.scene.swarm.process.crash_at_broker;
+        let odds = self.stage.process.crash_in_call;
         if self.draws(odds) {
-            self.die(Tally::CrashAtBroker, during).await;
+            self.die(Tally::CrashInCall, during).await;
         }
     }
 
     fn draws(&self, odds: Odds) -> bool {
         // Drawn in any case, so that the end of the faults does not shift the stream.
         let hit = self.state().faults.hit(odds);
-        hit && !self.scene.is_calm()
+        hit && !self.stage.is_calm()
     }
 
     async fn die(&self, how: Tally, during: &str) {
-        self.scene.log.count(how);
-        self.scene.log.note(self.clock.now(), &format!("process dies: {during}"));
+        self.stage.log.count(how);
+        self.stage.log.note(self.clock.now(), &format!("process dies: {during}"));
         self.dead.store(true, Ordering::Relaxed);
         self.died.notify_one();
         std::future::pending::<()>().await;
@@ -109,8 +109,8 @@ impl Fate {
         self.wait_for_database(node, moment).await;
         self.alive().await;
         let now = self.clock.now();
-        self.scene.log.mark(now, &format!("{moment:?} {node}"));
-        let process = &self.scene.swarm.process;
+        self.stage.log.mark(now, &format!("{moment:?} {node}"));
+        let process = &self.stage.process;
         let (odds, how) = match moment {
             Moment::BeforeCommit => (process.crash_at_commit, Tally::CrashBeforeCommit),
             Moment::AfterCommit => (process.crash_at_commit, Tally::CrashAfterCommit),
@@ -124,9 +124,9 @@ impl Fate {
     }
 
     /// While its way to the database stalls, everybody on a node waits; afterwards the order in
-    /// which they go on is chance. Calls to the broker are not held up.
+    /// which they go on is chance. Calls to others are not held up.
     async fn wait_for_database(&self, node: usize, moment: Moment) {
-        let process = &self.scene.swarm.process;
+        let process = &self.stage.process;
         if moment == Moment::BeforeCommit && self.draws(process.stall) {
             let span = {
                 let faults = &mut self.state().faults;
@@ -134,9 +134,9 @@ impl Fate {
                 faults.millis(low, high)
             };
             let now = self.clock.now();
-            self.scene.log.count(Tally::Stall);
+            self.stage.log.count(Tally::Stall);
             let text = format!("node {node} cannot reach its database for {} ms", span.as_millis());
-            self.scene.log.note(now, &text);
+            self.stage.log.note(now, &text);
             let until = &mut self.state().stalled_until[node];
             *until = (*until).max(now.plus(span));
         }

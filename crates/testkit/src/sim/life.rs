@@ -4,41 +4,25 @@
 //! together, but each has its own connection, and its own troubles with it.
 //!
 //! A runtime of its own, with paused time that jumps to the next timer when everybody waits; the real
-//! engine, the real commands, the real store on a real file.
+//! engine, the real commands, the real store on a real file. What is played is a [`Play`]: orders, or
+//! payments.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tashika_domain::Lane;
-use tashika_domain::order::{KIND, OrderRules};
-use tashika_engine::commands::Limits;
-use tashika_engine::commands::order::Orders;
-use tashika_engine::commands::outbox::Outbox;
-use tashika_engine::{Clock, Engine, Ids, OrderHandler, Running, Settings};
-use tashika_providers::broker::Broker;
+use tashika_engine::{Clock, Ids, Running, Settings};
 use tashika_store::Store;
 
-use super::book::Todo;
 use super::dice::Stream;
 use super::fate::{Door, Fate};
-use super::line::Line;
-use super::log::Violation;
-use super::planted::{NeverAsks, Planted};
-use super::scene::Scene;
-use super::{clients, person};
+use super::stage::Stage;
+use super::tally::Tally;
 
-/// How long the ledger remembers: longer than any run.
-const REMEMBER: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A stop waits for running attempts for so long.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// When nothing goes wrong any more, everything must be settled within this time: more than all
-/// backoffs of an effect, a lease and the longest work of the broker together.
-const QUIET_WITHIN: Duration = Duration::from_secs(1800);
-/// Everything is checked every so many steps, and a few orders in between.
-const CHECK_EVERY: u64 = 25;
-const CHECK_SOME: usize = 4;
 
 /// How a life ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,48 +35,137 @@ pub(crate) enum End {
     Over,
 }
 
-/// A process, as those who talk to it see it.
-pub(crate) struct Process {
-    pub scene: Arc<Scene>,
+/// A kind of run: what outlives the processes, and how a process of it is put together.
+pub(crate) trait Play {
+    type Cast: Cast;
+
+    fn stage(&self) -> &Arc<Stage>;
+
+    /// Puts a process together, and starts its nodes.
+    fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)>;
+
+    /// A process has ended; returns how many answers nobody heard.
+    fn ended(&self, now: tashika_domain::Timestamp) -> usize;
+
+    /// The kind of world it is, for people.
+    fn world(&self) -> String;
+}
+
+/// Everybody who acts while a process lives.
+pub(crate) trait Cast {
+    fn stage(&self) -> &Stage;
+    fn clock(&self) -> Clock;
+
+    /// What was recovered must be what was there.
+    fn recovered(&self) -> impl Future<Output = ()>;
+
+    /// How long everybody thinks before the next step.
+    fn think(&self, dice: &mut Stream) -> Duration;
+
+    /// Whether so many wait for an answer that nobody acts.
+    fn is_crowded(&self) -> bool;
+
+    fn step(&self, dice: &mut Stream);
+
+    fn check(&self, step: u64) -> impl Future<Output = ()>;
+
+    /// The faults are over for the world, too.
+    fn calm_down(&self);
+
+    /// What is left to do once nothing goes wrong.
+    fn tidy_up(&self, dice: &mut Stream);
+
+    fn is_quiet(&self) -> impl Future<Output = bool>;
+
+    /// When nothing goes wrong any more, everything must be settled within this time.
+    fn quiet_within(&self) -> Duration;
+
+    /// Nothing will happen for so long: time may pass without a process.
+    fn idle_for(&self) -> impl Future<Output = Option<Duration>>;
+
+    /// It is not: what is outstanding.
+    fn restless(&self) -> impl Future<Output = String>;
+
+    /// Everything is at rest and the nodes have stopped: is it right? `Stopped` if there is more to
+    /// come.
+    fn rest(&self) -> impl Future<Output = End>;
+}
+
+/// What a process is born with.
+pub(crate) struct Birth<'a> {
+    pub life: u32,
     pub clock: Clock,
     pub fate: Arc<Fate>,
-    pub store: Store,
-    pub orders: Orders,
-    pub outbox: Outbox,
+    pub stage: &'a Stage,
+    file: &'a Path,
+}
+
+impl Birth<'_> {
+    /// The database, as a node reaches it.
+    pub fn open(&self, node: usize) -> anyhow::Result<Store> {
+        let door = Arc::new(Door { fate: Arc::clone(&self.fate), node });
+        Store::open_simulated(self.file, door).context("the database cannot be opened again")
+    }
+
+    /// The settings of a node's engine.
+    pub fn settings(&self, node: usize, poll: Duration, capacity: usize) -> Settings {
+        let pid = if self.stage.process.same_name { 1 } else { self.life };
+        Settings {
+            worker: format!("sim{node}:{pid}"),
+            poll,
+            capacity,
+            prune_every: Duration::from_secs(600),
+            ..Settings::default()
+        }
+    }
+
+    /// Ids for a node, or for those who ask (`None`).
+    pub fn ids(&self, node: Option<usize>) -> Ids {
+        let life = self.life;
+        let whose = node.map_or(format!("ids/{life}"), |node| format!("ids/{life}/{node}"));
+        Ids::seeded(self.clock, Stream::new(self.stage.seed, &whose).roll())
+    }
 }
 
 /// Lives one life on `file`. If it ends in death, the files are copied to `next` as they lie.
-pub(crate) fn live(scene: &Arc<Scene>, life: u32, file: &Path, next: &Path) -> anyhow::Result<End> {
+pub(crate) fn live<P: Play>(
+    play: &Arc<P>,
+    life: u32,
+    file: &Path,
+    next: &Path,
+) -> anyhow::Result<End> {
+    let stage = play.stage();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .context("no runtime for the simulated process")?;
     // The store is kept open until its files have been copied: closing it would tidy them up.
-    let (end, now, process) = runtime.block_on(async {
-        let clock = Clock::simulated(scene.now());
-        let fate = Fate::new(Arc::clone(scene), clock, life);
-        let (process, nodes) = start(scene, clock, &fate, file, life)?;
-        scene.log.note(clock.now(), &format!("life {life} begins"));
+    let (end, now, cast) = runtime.block_on(async {
+        let clock = Clock::simulated(stage.now());
+        let fate = Fate::new(Arc::clone(stage), clock, life);
+        let birth = Birth { life, clock, fate: Arc::clone(&fate), stage, file };
+        let (cast, nodes) = play.start(&birth)?;
+        stage.log.note(clock.now(), &format!("life {life} begins"));
         let end = tokio::select! {
             biased;
             () = fate.died() => End::Died,
-            end = process.run(nodes, life) => end,
+            end = run(&cast, nodes, life) => end,
         };
         // Read here: outside of the runtime the clock shows real time.
-        anyhow::Ok((end, clock.now(), process))
+        anyhow::Ok((end, clock.now(), cast))
     })?;
     if end == End::Died {
         copy_as_it_lies(file, next)?;
     }
     // Tasks, connections and whatever they held go with the runtime.
-    drop((process, runtime));
-    scene.world().process_ended(now);
-    let unheard = scene.book().process_ended(now);
-    scene.log.mark(now, &format!("{end:?}, {unheard} unheard"));
-    let mut dice = Stream::new(scene.seed, &format!("downtime/{life}"));
-    let downtime = dice.millis(1, scene.swarm.process.downtime_max_ms);
-    scene.next_life(if end == End::Over { now } else { now.plus(downtime) });
+    drop((cast, runtime));
+    let unheard = play.ended(now);
+    stage.log.mark(now, &format!("{end:?}, {unheard} unheard"));
+    let mut dice = Stream::new(stage.seed, &format!("downtime/{life}"));
+    let downtime = dice.millis(1, stage.process.downtime_max_ms);
+    let downtime = stage.take_pause().unwrap_or(downtime);
+    stage.next_life(if end == End::Over { now } else { now.plus(downtime) });
     Ok(end)
 }
 
@@ -112,70 +185,6 @@ fn copy_as_it_lies(file: &Path, next: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(
-    scene: &Arc<Scene>,
-    clock: Clock,
-    fate: &Arc<Fate>,
-    file: &Path,
-    life: u32,
-) -> anyhow::Result<(Arc<Process>, Vec<Running>)> {
-    let open = |node| {
-        let door = Arc::new(Door { fate: Arc::clone(fate), node });
-        Store::open_simulated(file, door).context("the database cannot be opened again")
-    };
-    let store = open(0)?;
-    let mut nodes = vec![engine(scene, clock, fate, store.clone(), (life, 0)).start()];
-    for node in 1..scene.swarm.process.nodes {
-        nodes.push(engine(scene, clock, fate, open(node)?, (life, node)).start());
-    }
-    let rules = OrderRules {
-        instruments: Some(["USDJPY", "EURUSD", "BTC-USD"].map(String::from).to_vec()),
-        min_lot: 1.0,
-        lot_step: 1.0,
-    };
-    let limits = &scene.swarm.clients;
-    let limits = Limits::new(f64::from(limits.rate_per_min), 10, limits.daily_quota);
-    let ids = Ids::seeded(clock, Stream::new(scene.seed, &format!("ids/{life}")).roll());
-    let process = Process {
-        scene: Arc::clone(scene),
-        clock,
-        fate: Arc::clone(fate),
-        orders: Orders::new(store.clone(), clock, ids, rules, Arc::new(limits), REMEMBER),
-        outbox: Outbox::new(store.clone(), clock),
-        store,
-    };
-    Ok((Arc::new(process), nodes))
-}
-
-/// The real engine of a node, speaking to the broker of the world.
-fn engine(
-    scene: &Arc<Scene>,
-    clock: Clock,
-    fate: &Arc<Fate>,
-    store: Store,
-    (life, node): (u32, usize),
-) -> Engine {
-    let swarm = &scene.swarm;
-    let pid = if swarm.process.same_name { 1 } else { life };
-    let settings = Settings {
-        worker: format!("sim{node}:{pid}"),
-        poll: swarm.poll,
-        capacity: swarm.capacity,
-        prune_every: Duration::from_secs(600),
-        ..Settings::default()
-    };
-    let ids = Stream::new(scene.seed, &format!("ids/{life}/{node}")).roll();
-    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(fate), clock };
-    let broker: Arc<dyn Broker> = Planted::broker(scene.planted, Arc::new(line));
-    let handler = OrderHandler::new(broker, REMEMBER);
-    let engine = Engine::new(store, clock, Ids::seeded(clock, ids), settings)
-        .lane(Lane::ORDERS, swarm.policy.clone());
-    match scene.planted {
-        Some(Planted::NeverAsks) => engine.effect(KIND, NeverAsks(handler)),
-        _ => engine.effect(KIND, handler),
-    }
-}
-
 /// Stops every node; returns whether everything in hand ended in time.
 async fn stop(nodes: Vec<Running>, deadline: Duration) -> bool {
     let mut all = true;
@@ -185,119 +194,64 @@ async fn stop(nodes: Vec<Running>, deadline: Duration) -> bool {
     all
 }
 
-impl Process {
-    /// Reports a broken promise.
-    pub fn broken(&self, rule: &'static str, key: &str, detail: &str) {
-        let violation = Violation { rule, key: key.to_owned(), detail: detail.to_owned() };
-        self.scene.log.violate(self.clock.now(), violation);
+async fn run(cast: &impl Cast, nodes: Vec<Running>, life: u32) -> End {
+    let (stage, clock) = (cast.stage(), cast.clock());
+    cast.recovered().await;
+    while let Some(step) = stage.take_step() {
+        if stage.log.is_violated() {
+            return End::Over;
+        }
+        let mut dice = Stream::new(stage.seed, &format!("step/{step}"));
+        tokio::time::sleep(cast.think(&mut dice)).await;
+        while cast.is_crowded() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cast.step(&mut dice);
+        cast.check(step).await;
+        if dice.hit(stage.process.stop) {
+            stage.log.count(Tally::GracefulStop);
+            stage.log.note(clock.now(), &format!("life {life} is told to stop"));
+            let all = stop(nodes, STOP_DEADLINE).await;
+            stage.log.note(clock.now(), &format!("stopped, everything ended: {all}"));
+            return End::Stopped;
+        }
     }
+    come_to_rest(cast, nodes).await
+}
 
-    async fn run(self: &Arc<Self>, nodes: Vec<Running>, life: u32) -> End {
-        let scene = &self.scene;
-        // What was recovered must be what was there.
-        self.check_all(false).await;
-        while let Some(step) = scene.take_step() {
-            if scene.log.is_violated() {
-                return End::Over;
-            }
-            let mut dice = Stream::new(scene.seed, &format!("step/{step}"));
-            tokio::time::sleep(clients::think(&mut dice, scene.swarm.clients.think_max_ms)).await;
-            while scene.book().waiting() >= scene.swarm.clients.waiting_max {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            self.step(&mut dice);
-            if step % CHECK_EVERY == 0 {
-                self.check_all(false).await;
-            } else {
-                self.check_some(step).await;
-            }
-            if dice.hit(scene.swarm.process.stop) {
-                scene.log.count(super::Tally::GracefulStop);
-                scene.log.note(self.clock.now(), &format!("life {life} is told to stop"));
-                let all = stop(nodes, STOP_DEADLINE).await;
-                scene.log.note(self.clock.now(), &format!("stopped, everything ended: {all}"));
-                return End::Stopped;
-            }
+/// Faults off: everything must come to rest, and then be right.
+async fn come_to_rest(cast: &impl Cast, nodes: Vec<Running>) -> End {
+    let (stage, clock) = (cast.stage(), cast.clock());
+    let since = stage.calm_down(clock.now());
+    cast.calm_down();
+    stage.log.note(clock.now(), "from here on nothing goes wrong");
+    let mut dice = Stream::new(stage.seed, "calm");
+    let deadline = since.plus(cast.quiet_within());
+    loop {
+        // First, because somebody may be about to begin something.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if cast.is_quiet().await || stage.log.is_violated() {
+            break;
         }
-        self.calm_down(nodes).await;
-        End::Over
+        if clock.now() > deadline {
+            let within = cast.quiet_within().as_secs();
+            let detail = format!("not at rest after {within} s; {}", cast.restless().await);
+            stage.broken(clock.now(), "every effect ends", "", &detail);
+            break;
+        }
+        if let Some(span) = cast.idle_for().await {
+            stop(nodes, STOP_DEADLINE).await;
+            stage.pause_for(span);
+            return End::Stopped;
+        }
+        cast.tidy_up(&mut dice);
     }
-
-    fn step(self: &Arc<Self>, dice: &mut Stream) {
-        if let Some(todo) = self.todo() {
-            clients::try_again(self, dice, &todo);
-        }
-        if dice.hit(self.scene.swarm.clients.person) {
-            person::look(self, dice);
-        }
-        clients::act(self, dice);
+    if stage.log.is_violated() {
+        return End::Over;
     }
-
-    fn todo(&self) -> Option<Todo> {
-        self.scene.book().take_todo(self.clock.now())
+    // A database that was out of reach before may be so for a while yet.
+    if !stop(nodes, cast.quiet_within()).await {
+        stage.broken(clock.now(), "every effect ends", "", "the engine does not stop");
     }
-
-    /// Faults off: everything must come to rest, and then be right.
-    async fn calm_down(self: &Arc<Self>, nodes: Vec<Running>) {
-        let scene = &self.scene;
-        scene.world().calm_down();
-        scene.log.note(self.clock.now(), "from here on nothing goes wrong");
-        let mut dice = Stream::new(scene.seed, "calm");
-        let deadline = self.clock.now().plus(QUIET_WITHIN);
-        loop {
-            // First, because somebody may be about to begin something.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.is_quiet().await || scene.log.is_violated() {
-                break;
-            }
-            if self.clock.now() > deadline {
-                let within = QUIET_WITHIN.as_secs();
-                let outstanding = scene.book().outstanding();
-                let detail = format!("not at rest after {within} s; clients: {outstanding}");
-                self.broken("every effect ends", "", &detail);
-                self.check_all(true).await;
-                break;
-            }
-            while let Some(todo) = self.todo() {
-                clients::try_again(self, &mut dice, &todo);
-            }
-        }
-        if scene.log.is_violated() {
-            return;
-        }
-        // A database that was out of reach before may be so for a while yet.
-        if !stop(nodes, QUIET_WITHIN).await {
-            self.broken("every effect ends", "", "the engine does not stop");
-        }
-        // Whatever still travels arrives.
-        scene.world().flush(tashika_domain::Timestamp::from_micros(i64::MAX), &scene.log);
-        self.check_all(true).await;
-        self.write_down().await;
-    }
-
-    async fn is_quiet(&self) -> bool {
-        if !self.scene.book().is_quiet() {
-            return false;
-        }
-        match self.store.effect_counts().await {
-            Ok(counts) => counts.iter().all(|count| count.status.is_settled()),
-            Err(error) => {
-                self.broken("the store answers", "", &error.to_string());
-                true
-            }
-        }
-    }
-
-    /// A few of the orders that are not settled, others at every step.
-    async fn check_some(&self, step: u64) {
-        let keys: Vec<String> = {
-            let memory = self.scene.memory();
-            let keys = self.scene.book().keys();
-            keys.into_iter().filter(|key| !memory.is_settled(key)).collect()
-        };
-        let start = usize::try_from(step).unwrap_or(0) * CHECK_SOME;
-        let chosen =
-            (0..CHECK_SOME.min(keys.len())).map(|n| keys[(start + n) % keys.len()].clone());
-        self.check(chosen.collect(), false).await;
-    }
+    cast.rest().await
 }

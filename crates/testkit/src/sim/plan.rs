@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::dice::{Odds, Stream};
-use super::swarm::{BROKER_TIMEOUT, Network};
+use super::trouble::{Network, TIMEOUT};
 
-/// The fate of one request to place an order.
+/// The fate of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Nobody there: nothing leaves.
@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub copy: Option<(Duration, Decision)>,
 }
 
-/// What the broker makes of a request that it sees for the first time.
+/// What the other side makes of a request that it sees for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Execute,
@@ -62,7 +62,7 @@ impl Plan {
         let prompt = latencies.millis(1, 200);
         // Most late ones are only a little late: that is where the races are.
         let linger = if faults.hit(Odds::percent(70)) { 4000 } else { network.linger_ms };
-        let lingering = BROKER_TIMEOUT + latencies.millis(1, linger.min(network.linger_ms));
+        let lingering = TIMEOUT + latencies.millis(1, linger.min(network.linger_ms));
         let copied_after = latencies.millis(1, network.linger_ms);
         let arrival = if late { lingering } else { prompt };
         Self {
@@ -87,16 +87,16 @@ impl Plan {
         }
     }
 
-    /// After how long the caller stops listening, and whether it has then heard the broker itself.
+    /// After how long the caller stops listening, and whether it has then heard the other side itself.
     pub fn heard(&self) -> (Duration, Hearing) {
-        let silence = (BROKER_TIMEOUT, Hearing::Nothing);
+        let silence = (TIMEOUT, Hearing::Nothing);
         if self.unreachable {
             return (self.answer_after, Hearing::Unreachable);
         }
         let Some(arrival) = self.arrival else { return silence };
         let at = arrival + self.answer_after;
         match self.reply {
-            _ if at >= BROKER_TIMEOUT => silence,
+            _ if at >= TIMEOUT => silence,
             ReplyFate::Lost | ReplyFate::Late => silence,
             ReplyFate::ServerError => (at, Hearing::ServerError),
             ReplyFate::Heard => (at, Hearing::Reply),

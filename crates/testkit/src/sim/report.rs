@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use super::life::Play;
 use super::log::{Violation, hex};
-use super::scene::{EPOCH, Scene};
+use super::stage::EPOCH;
 use super::tally::Tally;
-use super::{Options, run};
+use super::{Options, Profile, run};
 
 /// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
+    pub profile: Profile,
     pub seed: u64,
     /// SHA-256 over the whole trace, hexadecimal.
     pub trace_hash: String,
@@ -30,22 +32,19 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(scene: &Scene, lives: u32) -> Self {
-        let closed = scene.log.close();
-        let swarm = &scene.swarm;
-        let keys = if swarm.honours_keys { "honours keys" } else { "takes no keys" };
-        let lag = swarm
-            .status_lag
-            .map_or(String::new(), |lag| format!(", its status lags by {} ms", lag.as_millis()));
+    pub(crate) fn new(play: &impl Play, profile: Profile, lives: u32) -> Self {
+        let stage = play.stage();
+        let closed = stage.log.close();
         Self {
-            seed: scene.seed,
+            profile,
+            seed: stage.seed,
             trace_hash: closed.hash,
             trace_lines: closed.lines,
             story: closed.last,
-            steps: scene.steps_taken(),
+            steps: stage.steps_taken(),
             lives,
-            simulated: scene.now().since(EPOCH),
-            world: format!("{} nodes, the broker {keys}{lag}", swarm.process.nodes),
+            simulated: stage.now().since(EPOCH),
+            world: play.world(),
             tallies: closed.tallies,
             violations: closed.violations,
         }
@@ -54,6 +53,12 @@ impl Report {
     #[must_use]
     pub fn tally(&self, what: Tally) -> u64 {
         self.tallies.get(&what).copied().unwrap_or(0)
+    }
+
+    /// Payments that exist at the end of the run.
+    #[must_use]
+    pub fn payments(&self) -> u64 {
+        Tally::ENDED.into_iter().map(|ended| self.tally(ended)).sum()
     }
 
     /// Writes the report; its last line is `trace <hex>`.
@@ -91,7 +96,9 @@ impl Report {
         for violation in &self.violations {
             writeln!(out, "broken: {violation}")?;
         }
-        writeln!(out, "again: tashika sim --seed {} --steps {}", self.seed, self.steps)
+        let Self { profile, seed, steps, .. } = self;
+        let profile = profile.as_str();
+        writeln!(out, "again: tashika sim --profile {profile} --seed {seed} --steps {steps}")
     }
 }
 

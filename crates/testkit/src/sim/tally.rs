@@ -8,7 +8,7 @@ pub enum Tally {
     CrashBeforeCommit,
     CrashAfterCommit,
     CrashAtUpkeep,
-    CrashAtBroker,
+    CrashInCall,
     GracefulStop,
     Stall,
     Accepted,
@@ -48,9 +48,45 @@ pub enum Tally {
     Requeued,
     EndedSucceeded,
     EndedAborted,
+    /// The same key is being worked on: by us, and at the gateway.
+    InProgress,
+    InFlight,
+    /// What was asked for is not possible in the payment's state.
+    WishRefused,
+    VerifiedByHand,
+    ServerErrorBeforeEffect,
+    StatusSaysPending,
+    Fenced,
+    /// The gateway said that it had fenced, and had not.
+    FenceLied,
+    WebhookRead,
+    RefundBounced,
+    DifferenceFound,
+    /// Money moved after a payment had failed, and was given back.
+    Race,
+    TookAuthorize,
+    TookFail,
+    TookCapture,
+    TookVoid,
+    TookRefundPart,
+    TookRefundRest,
+    EndedPending,
+    EndedAuthorized,
+    EndedCaptured,
+    EndedRefunded,
+    EndedFailed,
 }
 
 impl Tally {
+    /// How payments end.
+    pub const ENDED: [Self; 5] = [
+        Self::EndedPending,
+        Self::EndedAuthorized,
+        Self::EndedCaptured,
+        Self::EndedRefunded,
+        Self::EndedFailed,
+    ];
+
     /// The name in reports: `CrashBeforeCommit` is "crash before commit".
     #[must_use]
     pub fn name(self) -> String {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use tashika_domain::LanePolicy;
 
 use super::dice::{Odds, Stream};
+use super::trouble::{Network, Process};
 
-/// How long the engine's side waits for a broker's answer.
-pub(crate) const BROKER_TIMEOUT: Duration = Duration::from_millis(2500);
 /// The first wait after a lost answer, in worlds whose broker takes no keys.
 const KEYLESS_BACKOFF: Duration = Duration::from_secs(5);
 /// How late after its caller has given up a request may still arrive at a broker without keys.
@@ -32,46 +31,6 @@ pub(crate) struct Swarm {
     pub capacity: usize,
 }
 
-/// What goes wrong between us and the broker, and at the broker.
-#[derive(Clone, Debug)]
-pub(crate) struct Network {
-    pub unreachable: Odds,
-    pub request_lost: Odds,
-    pub arrives_late: Odds,
-    pub duplicated: Odds,
-    pub busy: Odds,
-    pub refused: Odds,
-    /// The broker takes the order and is not done with it for a while.
-    pub working: Odds,
-    pub reply_lost: Odds,
-    pub reply_late: Odds,
-    pub server_error: Odds,
-    pub status_lost: Odds,
-    pub status_busy: Odds,
-    /// The longest a request stays in the network after its caller has given up.
-    pub linger_ms: u64,
-}
-
-/// What goes wrong in our own process.
-#[derive(Clone, Debug)]
-pub(crate) struct Process {
-    pub crash_at_commit: Odds,
-    /// Rare: most writes of the machinery itself are polls that find nothing.
-    pub crash_at_upkeep: Odds,
-    pub crash_at_broker: Odds,
-    /// Processes on one database: the first takes orders and sends them, a second one only sends.
-    pub nodes: usize,
-    /// A node cannot reach its database for a while.
-    pub stall: Odds,
-    /// For a short while, and for about as long as a lease, in milliseconds.
-    pub stalls: [(u64, u64); 2],
-    /// Per step.
-    pub stop: Odds,
-    pub downtime_max_ms: u64,
-    /// In a container every life has the same host name and process id.
-    pub same_name: bool,
-}
-
 /// What the clients are like.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
@@ -92,12 +51,13 @@ impl Swarm {
         let honours_keys = dice.hit(Odds::percent(60));
         let lags = !honours_keys && dice.hit(Odds::percent(30));
         let lag = dice.millis(500, 60_000);
+        let linger_ms = if honours_keys { KEYED_LINGER_MS } else { KEYLESS_LINGER_MS };
         let policy = policy(&mut dice, honours_keys);
         let lease_ms = u64::try_from(policy.lease.as_millis()).unwrap_or(u64::MAX);
         Self {
             honours_keys,
             status_lag: lags.then_some(lag),
-            network: Network::draw(&mut dice, honours_keys),
+            network: Network::draw(&mut dice, linger_ms),
             process: Process::draw(&mut dice, lease_ms),
             clients: Clients::draw(&mut dice),
             policy,
@@ -123,43 +83,6 @@ fn policy(dice: &mut Stream, honours_keys: bool) -> LanePolicy {
         max_attempts: u32::try_from(dice.between(2, 6)).unwrap_or(6),
         backoff,
         ..LanePolicy::default()
-    }
-}
-
-impl Network {
-    fn draw(dice: &mut Stream, honours_keys: bool) -> Self {
-        Self {
-            unreachable: dice.odds(Odds::percent(10)),
-            request_lost: dice.odds(Odds::percent(10)),
-            arrives_late: dice.odds(Odds::percent(15)),
-            duplicated: dice.odds(Odds::percent(15)),
-            busy: dice.odds(Odds::percent(20)),
-            refused: dice.odds(Odds::percent(8)),
-            working: dice.odds(Odds::percent(8)),
-            reply_lost: dice.odds(Odds::percent(25)),
-            reply_late: dice.odds(Odds::percent(15)),
-            server_error: dice.odds(Odds::percent(10)),
-            status_lost: dice.odds(Odds::percent(25)),
-            status_busy: dice.odds(Odds::percent(15)),
-            linger_ms: if honours_keys { KEYED_LINGER_MS } else { KEYLESS_LINGER_MS },
-        }
-    }
-}
-
-impl Process {
-    fn draw(dice: &mut Stream, lease_ms: u64) -> Self {
-        Self {
-            crash_at_commit: dice.odds(Odds::percent(2)),
-            crash_at_upkeep: dice.odds(Odds::millionth(400)),
-            crash_at_broker: dice.odds(Odds::percent(3)),
-            nodes: *dice.pick(&[1, 2]),
-            stall: dice.odds(Odds::percent(6)),
-            // What was held when a long one began may have lapsed when it ends.
-            stalls: [(500, 5000), (lease_ms * 3 / 4, lease_ms * 5 / 4)],
-            stop: dice.odds(Odds::percent(3)),
-            downtime_max_ms: *dice.pick(&[500, 20_000, lease_ms * 2]),
-            same_name: dice.hit(Odds::percent(50)),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use tashika_engine::commands::order::Resolution;
 use tashika_store::{CommitError, EffectFilter};
 
 use super::dice::{Odds, Stream};
-use super::life::Process;
+use super::process::Process;
 use super::tally::Tally;
 use super::world::Truth;
 

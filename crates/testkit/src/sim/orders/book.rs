@@ -10,8 +10,8 @@ use serde_json::Value;
 use tashika_domain::Timestamp;
 use tashika_domain::order::request_digest;
 
+use super::Planted;
 use super::log::Violation;
-use super::planted::Planted;
 
 /// One key, and everything that was said about it.
 #[derive(Clone, Debug, Default)]

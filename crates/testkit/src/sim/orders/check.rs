@@ -8,7 +8,7 @@ use tashika_domain::order::KIND;
 use tashika_store::{EffectFilter, EffectRow, StoreError};
 
 use super::invariants::Evidence;
-use super::life::Process;
+use super::process::Process;
 use super::tally::Tally;
 
 /// More rows than any run has.

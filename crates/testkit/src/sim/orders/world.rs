@@ -118,10 +118,6 @@ impl World {
         self.calm = true;
     }
 
-    pub fn is_calm(&self) -> bool {
-        self.calm
-    }
-
     pub fn truth(&self, id: &str) -> Truth {
         self.truths.get(id).cloned().unwrap_or_default()
     }

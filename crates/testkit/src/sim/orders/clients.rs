@@ -8,7 +8,7 @@ use tashika_engine::commands::order::{OrderError, PlaceOrder, Placed};
 
 use super::book::{Book, Entry, Heard, Todo};
 use super::dice::{Odds, Stream};
-use super::life::Process;
+use super::process::Process;
 use super::tally::Tally;
 
 const INSTRUMENTS: [&str; 3] = ["USDJPY", "EURUSD", "BTC-USD"];

@@ -15,8 +15,8 @@ use tashika_providers::broker::{
 use super::fate::Fate;
 use super::plan::{Hearing, ReplyFate};
 use super::scene::Scene;
-use super::swarm::BROKER_TIMEOUT;
 use super::tally::Tally;
+use super::trouble::TIMEOUT;
 use super::world::{Call, Sight, Verdict};
 
 /// Names the broker in results.
@@ -36,14 +36,14 @@ impl Line {
         let digest = serde_json::from_str::<Value>(sent.body)
             .map_or_else(|_| "unreadable".to_owned(), |body| request_digest(&body));
         let call = scene.world().leave(sent.order, digest, left, &scene.log);
-        fate.at_broker("a request has left").await;
+        fate.in_call("a request has left").await;
         tokio::time::sleep(call.listens_for).await;
         fate.alive().await;
         let verdict = scene.world().hear(call.request, clock.now(), &scene.log);
         let outcome = self.placed(&call, verdict);
         let heard = outcome_word(&outcome);
         scene.log.note(clock.now(), &format!("hear {}: {heard}", sent.order.idempotency_key));
-        fate.at_broker("an answer has come").await;
+        fate.in_call("an answer has come").await;
         reply("send", outcome, call.hearing != Hearing::Unreachable, clock.now().since(left))
     }
 
@@ -88,12 +88,12 @@ impl Line {
         let lost = faults.hit(network.status_lost) && !scene.is_calm();
         let busy = faults.hit(network.status_busy) && !scene.is_calm();
         scene.log.count(Tally::StatusAsked);
-        fate.at_broker("a question has left").await;
+        fate.in_call("a question has left").await;
         tokio::time::sleep(latencies.millis(1, 200)).await;
         fate.alive().await;
         let outcome = if lost {
             scene.log.count(Tally::StatusLost);
-            tokio::time::sleep(BROKER_TIMEOUT.saturating_sub(clock.now().since(left))).await;
+            tokio::time::sleep(TIMEOUT.saturating_sub(clock.now().since(left))).await;
             Outcome::Lost(Reason::new(broker_code::TIMEOUT, "no answer in time"))
         } else if busy {
             let retry_in = Some(Duration::from_secs(faults.between(1, 20)));
@@ -105,7 +105,7 @@ impl Line {
         };
         fate.alive().await;
         scene.log.note(clock.now(), &format!("ask {id}: {}", outcome_word(&outcome)));
-        fate.at_broker("the broker has said where an order is").await;
+        fate.in_call("the broker has said where an order is").await;
         reply("status", outcome, true, clock.now().since(left))
     }
 

@@ -1,0 +1,271 @@
+//! A process of Tashika that takes payments, and everybody who talks to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tashika_domain::payment::{EXPIRY_KIND, KIND};
+use tashika_domain::{Lane, LanePolicy, Status, Timestamp};
+use tashika_engine::commands::payment::Payments;
+use tashika_engine::{
+    Clock, Engine, ExpiryHandler, PaymentHandler, RECONCILE_KIND, ReconcileHandler, Running, Till,
+};
+use tashika_providers::gateway::Gateway;
+use tashika_store::{EffectFilter, Store};
+
+use super::dice::Stream;
+use super::fate::Fate;
+use super::life::{Birth, Cast, End, Play};
+use super::line::Line;
+use super::planted;
+use super::scene::Scene;
+use super::stage::Stage;
+use super::{Planted, clients, person, post};
+
+/// More than an hour in the network, all questions of a doubt, and a lease.
+const QUIET_WITHIN: Duration = Duration::from_secs(4 * 3600);
+/// After this every authorization has expired.
+const A_LONG_WHILE: Duration = Duration::from_secs(8 * 24 * 3600);
+/// A restart costs about as much as a process that lives for so long with nothing to do.
+const WORTH_WAITING: Duration = Duration::from_secs(15);
+/// More effects than wait when a run comes to rest.
+const WAITING_MAX: i64 = 10_000;
+/// Payments that are looked at after a step, and after a recovery.
+const CHECK_SOME: usize = 4;
+const CHECK_MANY: usize = 40;
+
+/// A process, as those who talk to it see it.
+pub(crate) struct Process {
+    pub scene: Arc<Scene>,
+    pub clock: Clock,
+    pub fate: Arc<Fate>,
+    pub store: Store,
+    pub till: Arc<Till>,
+    pub payments: Payments,
+}
+
+impl Play for Scene {
+    type Cast = Arc<Process>;
+
+    fn stage(&self) -> &Arc<Stage> {
+        &self.stage
+    }
+
+    fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)> {
+        let mut nodes = Vec::new();
+        let mut first = None;
+        for node in 0..self.process.nodes {
+            let store = birth.open(node)?;
+            let till = till(self, birth, store.clone());
+            nodes.push(engine(self, birth, &till, node).start());
+            first.get_or_insert((store, till));
+        }
+        let (Some((store, till)), Some(node)) = (first, nodes.first()) else {
+            anyhow::bail!("a run has a node");
+        };
+        let engine = Arc::clone(node.engine());
+        let process = Process {
+            scene: Arc::clone(self),
+            clock: birth.clock,
+            fate: Arc::clone(&birth.fate),
+            payments: Payments::new(engine, Arc::clone(&till), self.swarm.answer_within),
+            till,
+            store,
+        };
+        Ok((Arc::new(process), nodes))
+    }
+
+    fn ended(&self, now: Timestamp) -> usize {
+        self.world().process_ended(now);
+        self.book().process_ended(now)
+    }
+
+    fn world(&self) -> String {
+        let nature = self.swarm.nature;
+        let word = |is: bool, word: &'static str| if is { word } else { "" };
+        format!(
+            "{} nodes, the gateway {}{}{}{}",
+            self.swarm.process.nodes,
+            if nature.two_step { "gives ids" } else { "is asked by ours" },
+            word(nature.fence_cancels, ", its fence cancels"),
+            word(!nature.caps_refunds, ", it counts no refunds"),
+            word(nature.liar, ", it lies"),
+        )
+    }
+}
+
+fn till(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store) -> Arc<Till> {
+    let clock = birth.clock;
+    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(&birth.fate), clock };
+    let gateway: Arc<dyn Gateway> = planted::gateway(scene.planted, Arc::new(line));
+    Arc::new(Till { store, clock, gateway, rules: scene.swarm.rules.clone() })
+}
+
+/// The real engine of a node, speaking to the gateway of the world.
+fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, till: &Arc<Till>, node: usize) -> Engine {
+    let swarm = &scene.swarm;
+    let settings = birth.settings(node, swarm.poll, swarm.capacity);
+    let worker = settings.worker.clone();
+    let timers = LanePolicy { lease: swarm.policy.lease, ..LanePolicy::default() };
+    let ids = birth.ids(Some(node));
+    let engine = Engine::new(till.store.clone(), birth.clock, ids, settings)
+        .lane(Lane::PAYMENTS, swarm.policy.clone())
+        .lane(Lane::TIMERS, timers)
+        .effect(EXPIRY_KIND, ExpiryHandler::new(Arc::clone(till), &worker))
+        .effect(
+            RECONCILE_KIND,
+            ReconcileHandler::new(Arc::clone(till), swarm.reconcile, swarm.rules.keep),
+        );
+    let handler = PaymentHandler::new(Arc::clone(till), &worker);
+    match scene.planted {
+        Some(Planted::IgnoresVersion) => {
+            engine.effect(KIND, planted::IgnoresVersion::new(handler, Arc::clone(till)))
+        }
+        _ => engine.effect(KIND, handler),
+    }
+}
+
+impl Cast for Arc<Process> {
+    fn stage(&self) -> &Stage {
+        &self.scene
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    async fn recovered(&self) {
+        // Where nothing went wrong, nothing was recovered.
+        if !self.scene.is_calm() {
+            let hot = self.scene.memory().hot(0, CHECK_MANY);
+            self.check_these(&hot).await;
+        }
+        if let Err(error) = self.till.schedule_reconciliation(self.scene.swarm.reconcile).await {
+            self.broken("the store answers", "", &error.to_string());
+        }
+    }
+
+    fn think(&self, dice: &mut Stream) -> Duration {
+        clients::think(dice, self.scene.swarm.clients.think_max_ms)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.scene.book().waiting() >= self.scene.swarm.clients.waiting_max
+    }
+
+    fn step(&self, dice: &mut Stream) {
+        post::deliver(self);
+        self.tidy_up(dice);
+        if dice.hit(self.scene.swarm.clients.person) {
+            person::look(self, dice);
+        }
+        clients::act(self, dice);
+    }
+
+    async fn check(&self, step: u64) {
+        let hot = self.scene.memory().hot(step, CHECK_SOME);
+        self.check_these(&hot).await;
+        self.check_happened().await;
+    }
+
+    fn calm_down(&self) {
+        self.scene.world().calm_down();
+    }
+
+    fn tidy_up(&self, dice: &mut Stream) {
+        post::deliver(self);
+        loop {
+            let todo = self.scene.book().take_todo(self.clock.now());
+            let Some(todo) = todo else { return };
+            clients::try_again(self, dice, &todo);
+        }
+    }
+
+    async fn is_quiet(&self) -> bool {
+        self.check_happened().await;
+        let silent = {
+            let mut world = self.scene.world();
+            world.flush(self.clock.now(), &self.scene.log);
+            world.is_quiet() && world.post.is_empty()
+        };
+        if !silent || !self.scene.book().is_quiet() {
+            return false;
+        }
+        match self.store.effect_counts().await {
+            // Timers run for days, and the books are compared for ever.
+            Ok(counts) => {
+                counts.iter().all(|count| count.status.is_settled() || count.lane == Lane::TIMERS)
+            }
+            Err(error) => {
+                self.broken("the store answers", "", &error.to_string());
+                true
+            }
+        }
+    }
+
+    fn quiet_within(&self) -> Duration {
+        QUIET_WITHIN
+    }
+
+    async fn idle_for(&self) -> Option<Duration> {
+        if !self.scene.book().is_quiet() {
+            return None;
+        }
+        let world = {
+            let world = self.scene.world();
+            if world.post.is_being_read() {
+                return None;
+            }
+            world.next_event().into_iter().chain(world.post.next()).min()
+        };
+        let worth = |at: &Timestamp| at.since(self.clock.now()) > WORTH_WAITING;
+        if !world.iter().all(worth) {
+            return None;
+        }
+        let next = self.waiting_effects().await?.into_iter().chain(world).min()?;
+        worth(&next).then(|| next.since(self.clock.now()))
+    }
+
+    async fn restless(&self) -> String {
+        let counts = self.store.effect_counts().await;
+        let clients = self.scene.book().outstanding();
+        let world = self.scene.world();
+        let (quiet, post) = (world.is_quiet(), world.post.is_empty());
+        format!("clients: {clients}; gateway quiet: {quiet}, no post: {post}; {counts:?}")
+    }
+
+    async fn rest(&self) -> End {
+        if self.scene.swarm.epilogue && !self.scene.memory().told_again() {
+            self.scene.rest_for(A_LONG_WHILE);
+            return End::Stopped;
+        }
+        self.check_all().await;
+        End::Over
+    }
+}
+
+impl Process {
+    /// When waiting effects of payments are due. `None` if one is being worked on.
+    async fn waiting_effects(&self) -> Option<Vec<Timestamp>> {
+        let mut due = Vec::new();
+        for status in [Status::Sending, Status::Pending, Status::Failed] {
+            let (lane, wanted) = (Some(Lane::PAYMENTS), Some(status));
+            let filter = EffectFilter { lane, status: wanted, ..EffectFilter::default() };
+            let found = self.store.effects(&filter, WAITING_MAX).await.ok()?;
+            if status == Status::Sending && !found.is_empty() {
+                return None;
+            }
+            due.extend(found.iter().map(|effect| effect.next_run_at));
+        }
+        Some(due)
+    }
+
+    /// Checks the payments to which something has happened late, before anybody tells us.
+    async fn check_happened(&self) {
+        let happened = self.scene.world().happened(self.clock.now(), &self.scene.log);
+        self.check_these(&happened).await;
+    }
+
+    pub fn broken(&self, rule: &'static str, key: &str, detail: &str) {
+        self.scene.broken(self.clock.now(), rule, key, detail);
+    }
+}

@@ -1,0 +1,154 @@
+//! What a run is like: every probability, limit and size, drawn from the seed.
+
+use std::time::Duration;
+
+use tashika_domain::LanePolicy;
+use tashika_domain::payment::PaymentRules;
+
+use super::account::Nature;
+use super::dice::{Odds, Stream};
+use super::trouble::{Network, Process};
+
+/// How late after its caller has given up a request may still arrive.
+const LINGER_MS: u64 = 3_600_000;
+/// Longer than any run: what happens when keys are used again after they were forgotten is known.
+const REMEMBER: Duration = Duration::from_secs(90 * 24 * 3600);
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// The nature of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub nature: Nature,
+    pub network: Network,
+    pub process: Process,
+    pub clients: Clients,
+    pub post: Post,
+    pub rules: PaymentRules,
+    pub policy: LanePolicy,
+    pub poll: Duration,
+    pub capacity: usize,
+    /// How long a caller waits before it is told what is known.
+    pub answer_within: Duration,
+    pub reconcile: Duration,
+    /// After everything is at rest nobody is there for more than a week, and then the run goes on.
+    pub epilogue: bool,
+}
+
+/// What the clients are like.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub think_max_ms: u64,
+    pub waiting_max: usize,
+    /// A client that leaves before it has its answer.
+    pub impatient: Odds,
+    /// New payments that come at once, at most.
+    pub burst: u64,
+    /// A person looks at cases, per step.
+    pub person: Odds,
+}
+
+/// What becomes of the gateway's webhooks.
+#[derive(Clone, Debug)]
+pub(crate) struct Post {
+    pub never: Odds,
+    pub late: Odds,
+    pub twice: Odds,
+    /// The customer's bank sends a refund back.
+    pub bounces: Odds,
+    /// Whether a status is answered with a lie, in worlds that lie.
+    pub lies: Odds,
+}
+
+impl Swarm {
+    pub fn draw(seed: u64) -> Self {
+        let mut dice = Stream::new(seed, "payments");
+        let nature = Nature {
+            two_step: dice.hit(Odds::percent(50)),
+            fence_cancels: dice.hit(Odds::percent(50)),
+            caps_refunds: dice.hit(Odds::percent(70)),
+            liar: dice.hit(Odds::percent(20)),
+        };
+        let policy = policy(&mut dice);
+        let lease_ms = u64::try_from(policy.lease.as_millis()).unwrap_or(u64::MAX);
+        let mut process = Process::draw(&mut dice, lease_ms);
+        // A process that is away costs nothing: keys are forgotten and authorizations expire then.
+        process.downtime_max_ms =
+            *dice.pick(&[500, 20_000, lease_ms * 2, 3_600_000, DAY_MS * 3 / 2]);
+        // Every commit is a point at which to die, and a payment has many.
+        process.crash_at_commit = Odds::millionth(process.crash_at_commit.in_million() / 8);
+        process.crash_in_call = Odds::millionth(process.crash_in_call.in_million() / 8);
+        process.stall = Odds::millionth(process.stall.in_million() / 8);
+        let mut network = Network::draw(&mut dice, LINGER_MS);
+        let mut rules = rules(&mut dice);
+        if nature.liar {
+            // A lie shows when what was denied happens nevertheless.
+            network.arrives_late = Odds::percent(20);
+            rules.verify_interval = Duration::from_secs(10);
+        }
+        Self {
+            nature,
+            network,
+            process,
+            clients: Clients::draw(&mut dice),
+            post: Post::draw(&mut dice, nature.liar),
+            rules,
+            policy,
+            poll: Duration::from_millis(*dice.pick(&[1000, 5000])),
+            capacity: *dice.pick(&[0, 0, 2, 4]),
+            answer_within: dice.millis(500, 6000),
+            reconcile: Duration::from_secs(*dice.pick(&[300, 1200, 3600])),
+            epilogue: dice.hit(Odds::percent(50)),
+        }
+    }
+}
+
+fn policy(dice: &mut Stream) -> LanePolicy {
+    LanePolicy {
+        concurrency: *dice.pick(&[2, 4, 16]),
+        batch: *dice.pick(&[4, 32]),
+        // Half of the shortest is longer than an attempt: asking and sending.
+        lease: Duration::from_secs(*dice.pick(&[24, 60, 120])),
+        ..LanePolicy::default()
+    }
+}
+
+fn rules(dice: &mut Stream) -> PaymentRules {
+    PaymentRules {
+        verify_interval: Duration::from_secs(*dice.pick(&[10, 60, 300])),
+        verify_max: u32::try_from(dice.between(2, 10)).unwrap_or(10),
+        retry_backoff: match dice.below(3) {
+            0 => vec![Duration::from_secs(1)],
+            1 => [1, 2, 5].map(Duration::from_secs).to_vec(),
+            _ => PaymentRules::default().retry_backoff,
+        },
+        authorization_lifetime: Duration::from_secs(*dice.pick(&[120, 1200, 7 * 24 * 3600])),
+        remember: REMEMBER,
+        ..PaymentRules::default()
+    }
+}
+
+impl Clients {
+    fn draw(dice: &mut Stream) -> Self {
+        Self {
+            think_max_ms: *dice.pick(&[20, 100, 400]),
+            waiting_max: *dice.pick(&[8, 24, 60]),
+            impatient: dice.odds(Odds::percent(15)),
+            burst: *dice.pick(&[4, 8, 16]),
+            person: dice.odds(Odds::percent(20)),
+        }
+    }
+}
+
+impl Post {
+    fn draw(dice: &mut Stream, liar: bool) -> Self {
+        let never = dice.odds(Odds::percent(60));
+        Self {
+            // What a gateway lies about is found out only if it tells the truth later.
+            never: if liar { Odds::NEVER } else { never },
+            late: dice.odds(Odds::percent(40)),
+            twice: dice.odds(Odds::percent(30)),
+            bounces: dice.odds(Odds::percent(3)),
+            lies: Odds::percent(50),
+        }
+    }
+}
