@@ -14,6 +14,7 @@ use uuid::Uuid;
 pub use request::{OrderRequest, OrderRules, Side, Violation, request_digest};
 pub use result::{BrokerRef, Circumstances, ExecResult, Execution, Fill, Latency};
 
+use crate::audit::{Actor, NewAudit, line_id};
 use crate::case::NewCase;
 use crate::changes::{Changes, Write};
 use crate::effect::{Effect, EffectId, NewEffect, Verdict};
@@ -191,6 +192,43 @@ pub fn settle(ending: &Ending<'_>) -> Changes {
             changes
         }
     }
+}
+
+/// The audit line of an order that has ended. One that is tried again has not.
+#[must_use]
+pub fn audit(effect: &Effect, verdict: &Verdict, now: Timestamp) -> Option<Write> {
+    let (action, details) = match verdict {
+        Verdict::Succeeded => ("order.succeeded", json!({"outbox_id": effect.id})),
+        Verdict::Aborted { reason, in_doubt } => (
+            "order.failed",
+            json!({"outbox_id": effect.id, "reason_code": reason.code, "in_doubt": in_doubt}),
+        ),
+        Verdict::Retry { .. } => return None,
+    };
+    let target = effect.key.clone().unwrap_or_else(|| effect.id.to_string());
+    Some(audit_line(Actor::SYSTEM, action, target, &details, now, effect.fence))
+}
+
+/// An audit line about an order.
+#[must_use]
+pub fn audit_line(
+    actor: Actor,
+    action: &str,
+    target_id: String,
+    details: &Value,
+    now: Timestamp,
+    nth: i64,
+) -> Write {
+    Write::Audit(Box::new(NewAudit {
+        id: line_id(now, &target_id, action, nth.unsigned_abs()),
+        actor,
+        action: action.to_owned(),
+        target_type: KIND,
+        target_id,
+        office_id: None,
+        details: details.to_string(),
+        now,
+    }))
 }
 
 /// What is written about an order that cannot be read: that it has failed, and no more.

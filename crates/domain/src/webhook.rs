@@ -74,11 +74,25 @@ pub struct WebhookEvent {
 /// they came.
 #[must_use]
 pub fn keepable(payload: Value) -> Value {
+    if has_nul(&payload) { without_nul(payload) } else { payload }
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains('\0') || has_nul(value)),
+        _ => false,
+    }
+}
+
+fn without_nul(payload: Value) -> Value {
     match payload {
         Value::String(text) if text.contains('\0') => Value::String(text.replace('\0', "")),
-        Value::Array(items) => items.into_iter().map(keepable).collect(),
+        Value::Array(items) => items.into_iter().map(without_nul).collect(),
         Value::Object(map) => {
-            let clean = |(name, value): (String, Value)| (name.replace('\0', ""), keepable(value));
+            let clean =
+                |(name, value): (String, Value)| (name.replace('\0', ""), without_nul(value));
             Value::Object(map.into_iter().map(clean).collect())
         }
         other => other,

@@ -97,8 +97,31 @@ impl Handler for OrderHandler {
     }
 
     fn settle(&self, ending: &Ending<'_>) -> Changes {
-        let effect = ending.effect;
         count(ending);
+        let mut changes = self.answer(ending);
+        if let Some(line) = order::audit(ending.effect, ending.verdict, ending.now) {
+            changes.push(line);
+        }
+        changes
+    }
+
+    fn adapter(&self) -> Option<&str> {
+        Some(self.broker.name())
+    }
+
+    /// Orders that an application enqueued by itself have no digest yet; theirs is made here.
+    fn request_digest(&self, effect: &Effect) -> Option<String> {
+        effect.digest.clone().or_else(|| {
+            let body: Value = serde_json::from_str(&effect.payload).ok()?;
+            effect.key.is_some().then(|| request_digest(&body))
+        })
+    }
+}
+
+impl OrderHandler {
+    /// What the ledger learns, and the case if nobody can say what happened.
+    fn answer(&self, ending: &Ending<'_>) -> Changes {
+        let effect = ending.effect;
         let recorded = effect.digest.is_some();
         let digest = self.request_digest(effect);
         let effect = &Effect { digest, ..effect.clone() };
@@ -123,18 +146,6 @@ impl Handler for OrderHandler {
             },
             expires_at: ending.now.plus(self.remember),
             case_id: ending.id,
-        })
-    }
-
-    fn adapter(&self) -> Option<&str> {
-        Some(self.broker.name())
-    }
-
-    /// Orders that an application enqueued by itself have no digest yet; theirs is made here.
-    fn request_digest(&self, effect: &Effect) -> Option<String> {
-        effect.digest.clone().or_else(|| {
-            let body: Value = serde_json::from_str(&effect.payload).ok()?;
-            effect.key.is_some().then(|| request_digest(&body))
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tashika_domain::audit::Audit;
-use tashika_domain::{Timestamp, digest};
+use tashika_domain::{Timestamp, digest, ids};
 use tashika_store::{Seal, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -101,6 +101,8 @@ pub enum Finding {
     Broken(i64),
     /// A seal is missing in the chain.
     Missing(i64),
+    /// No seal covers the line, and it is too old to be waiting for one.
+    SlippedIn(Uuid),
 }
 
 /// What a check has seen.
@@ -118,8 +120,10 @@ pub struct Verified {
 /// Walks the whole chain.
 pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
     let mut verified = Verified::default();
-    let horizon = store.audit_horizon().await?;
+    // Asked first: the sealer may go on while the chain is walked.
+    let last = store.last_sealed().await?;
     let (mut number, mut before) = (0, String::new());
+    let mut sealed_at = None;
     loop {
         let seals = store.seals(number, 100).await?;
         if seals.is_empty() {
@@ -130,6 +134,8 @@ pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
                 verified.findings.push(Finding::Missing(missing));
             }
             let lines = store.audit_lines_of_seal(seal.number).await?;
+            // Asked afterwards: it moves before the lines go.
+            let horizon = store.audit_horizon().await?;
             let digests: Vec<(Uuid, String)> =
                 lines.iter().map(|line| (line.id, line.digest.clone())).collect();
             if seal_digest(seal.number, &before, &digests) != seal.digest {
@@ -147,11 +153,23 @@ pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
                 }
             }
             (number, before) = (seal.number, seal.digest);
+            sealed_at = Some(seal.sealed_at);
             verified.seals += 1;
         }
     }
-    let unsealed = store.unsealed_audit(Timestamp::from_micros(0), BATCH).await?;
-    verified.unsealed = unsealed.len() as u64;
+    // The end of the chain is gone, but what it covered is still listed.
+    for missing in number + 1..=last {
+        verified.findings.push(Finding::Missing(missing));
+    }
+    let sealable = sealed_at.map(|at: Timestamp| at.minus(LATEST));
+    for line in store.unsealed_audit(Timestamp::from_micros(0), BATCH).await? {
+        // The same bound as the sealer's own: such a line will never be sealed.
+        if sealable.is_some_and(|since| line.id < ids::floor(since)) {
+            verified.findings.push(Finding::SlippedIn(line.id));
+        } else {
+            verified.unsealed += 1;
+        }
+    }
     Ok(verified)
 }
 

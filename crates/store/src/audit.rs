@@ -37,7 +37,7 @@ impl Kept for NewAudit {
         self.id
     }
 
-    fn values(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Param> {
         vec![
             Param::Uuid(self.id),
             self.actor.id.as_deref().into(),
@@ -49,6 +49,11 @@ impl Kept for NewAudit {
             Param::Text(self.details.clone()),
             Param::Time(self.now),
         ]
+    }
+
+    /// A line is never changed.
+    fn changing(&self) -> Vec<Param> {
+        Vec::new()
     }
 }
 
@@ -155,6 +160,14 @@ impl Store {
         Ok(self.query(sql, vec![], parse_seal).await?.pop())
     }
 
+    /// The number of the last seal that any line is listed under, 0 if there is none.
+    pub async fn last_sealed(&self) -> Result<i64, StoreError> {
+        let sql = "select coalesce(max(seal), 0) as seal from audit_sealed".to_owned();
+        let found =
+            self.query(sql, vec![], |row| Reader::named(row, "audit_sealed", "max").int("seal"));
+        Ok(found.await?.pop().unwrap_or(0))
+    }
+
     /// Seals after a number, in order.
     pub async fn seals(&self, after: i64, limit: i64) -> Result<Vec<Seal>, StoreError> {
         let sql = format!("{SEAL_COLUMNS} where number > $1 order by number limit $2");
@@ -248,6 +261,8 @@ impl Store {
 
     /// Moves the horizon, and removes up to `limit` lines from before it. It never moves back.
     pub async fn prune_audit(&self, horizon: Timestamp, limit: i64) -> Result<u64, StoreError> {
+        // Ids count milliseconds: whether a line that is gone was older can be told by its id alone.
+        let horizon = Timestamp::from_micros(horizon.as_micros().div_euclid(1000) * 1000);
         let sql = "insert into audit_retention (one, horizon) values (1, $1)
              on conflict (one) do update set horizon = excluded.horizon
              where audit_retention.horizon < excluded.horizon";

@@ -38,12 +38,17 @@ impl Kept for Billing {
         self.id
     }
 
-    fn values(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Param> {
         vec![
             Param::Uuid(self.id),
             self.office_id.as_str().into(),
             self.stripe_customer_id.as_str().into(),
             Param::Time(self.created_at),
+        ]
+    }
+
+    fn changing(&self) -> Vec<Param> {
+        vec![
             Param::Int(self.version),
             self.stripe_subscription_id.as_deref().into(),
             self.status.as_str().into(),

@@ -73,12 +73,9 @@ impl Kept for Payment {
         self.id
     }
 
-    fn values(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Param> {
         let text = |text: &str| Param::from(text);
         let request = &self.request;
-        let operation = self.operation.as_ref();
-        let key = operation.and_then(|o| o.key.as_ref());
-        let doubt = operation.and_then(|o| o.doubt.as_ref());
         vec![
             Param::Uuid(self.id),
             text(&request.booking_id),
@@ -94,6 +91,15 @@ impl Kept for Payment {
             text(&self.gateway),
             self.traceparent.as_deref().into(),
             Param::Time(self.created_at),
+        ]
+    }
+
+    fn changing(&self) -> Vec<Param> {
+        let text = |text: &str| Param::from(text);
+        let operation = self.operation.as_ref();
+        let key = operation.and_then(|o| o.key.as_ref());
+        let doubt = operation.and_then(|o| o.doubt.as_ref());
+        vec![
             Param::Int(self.version),
             text(self.status.as_str()),
             Param::Int(self.captured_amount),

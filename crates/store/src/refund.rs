@@ -47,8 +47,7 @@ impl Kept for Refund {
         self.id
     }
 
-    fn values(&self) -> Vec<Param> {
-        let doubt = self.doubt.as_ref();
+    fn fixed(&self) -> Vec<Param> {
         vec![
             Param::Uuid(self.id),
             Param::Uuid(self.payment_id),
@@ -59,6 +58,12 @@ impl Kept for Refund {
             self.key.key.as_str().into(),
             self.key.digest.as_str().into(),
             Param::Time(self.created_at),
+        ]
+    }
+
+    fn changing(&self) -> Vec<Param> {
+        let doubt = self.doubt.as_ref();
+        vec![
             self.status.as_str().into(),
             self.gateway_refund_id.as_deref().into(),
             self.failure.as_ref().map(|r| r.code.as_str()).into(),

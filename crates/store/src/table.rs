@@ -44,7 +44,8 @@ pub(crate) type Column = (&'static str, Kind);
 /// A table and its statements.
 pub(crate) struct Table {
     name: &'static str,
-    columns: Vec<Column>,
+    fixed: Vec<Column>,
+    changing: Vec<Column>,
     insert_sqlite: String,
     insert_pg: String,
     update_sqlite: String,
@@ -60,45 +61,46 @@ impl Table {
     /// The first column is the key. `fixed` is written once, `changing` by every update. Where
     /// `changing` has a `version`, an update expects the version before its own.
     pub fn new(name: &'static str, fixed: &[Column], changing: &[Column]) -> Self {
-        let columns: Vec<Column> = fixed.iter().chain(changing).copied().collect();
-        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-        let marks: Vec<String> = (1..=columns.len()).map(|i| format!("?{i}")).collect();
-        let arrays: Vec<String> = columns
+        let all: Vec<Column> = fixed.iter().chain(changing).copied().collect();
+        let changed: Vec<Column> = fixed[..1].iter().chain(changing).copied().collect();
+        let key = fixed[0].0;
+        let marks: Vec<String> = (1..=all.len()).map(|i| format!("?{i}")).collect();
+        let selected: Vec<String> = all.iter().map(|(name, kind)| cast(name, *kind)).collect();
+        // The key is the first parameter of an update.
+        let set_sqlite: Vec<String> =
+            changing.iter().zip(2..).map(|((name, _), i)| format!("{name} = ?{i}")).collect();
+        let set_pg: Vec<String> = changing
             .iter()
-            .enumerate()
-            .map(|(i, (_, kind))| format!("${}::{}", i + 1, kind.array()))
+            .map(|(name, kind)| format!("{name} = t.{}", cast(name, *kind)))
             .collect();
-        let selected: Vec<String> = columns.iter().map(|(name, kind)| cast(name, *kind)).collect();
-        let list = names.join(", ");
-        let rows = format!("unnest({}) as t ({list})", arrays.join(", "));
-        let key = names[0];
-        let place = |name: &str| names.iter().position(|n| *n == name).map_or(0, |i| i + 1);
-        let set = |value: &dyn Fn(&Column) -> String| {
-            let pairs: Vec<String> =
-                changing.iter().map(|c| format!("{} = {}", c.0, value(c))).collect();
-            pairs.join(", ")
-        };
-        let versioned = changing.iter().any(|(name, _)| *name == "version");
-        let set_sqlite = set(&|c| format!("?{}", place(c.0)));
-        let set_pg = set(&|c| format!("t.{}", cast(c.0, c.1)));
-        let (fence_sqlite, fence_pg) = if versioned {
-            (format!(" and version = ?{} - 1", place("version")), " and o.version = t.version - 1")
-        } else {
-            (String::new(), "")
-        };
+        let version = changing.iter().position(|(name, _)| *name == "version");
+        let fence_sqlite = version.map(|i| format!(" and version = ?{} - 1", i + 2));
+        let fence_pg = version.map_or("", |_| " and o.version = t.version - 1");
         Self {
             name,
-            insert_sqlite: format!("insert into {name} ({list}) values ({})", marks.join(", ")),
+            insert_sqlite: format!(
+                "insert into {name} ({}) values ({})",
+                names(&all),
+                marks.join(", ")
+            ),
             insert_pg: format!(
-                "insert into {name} ({list}) select {} from {rows} returning {key}",
-                selected.join(", ")
+                "insert into {name} ({}) select {} from {} returning {key}",
+                names(&all),
+                selected.join(", "),
+                unnest(&all),
             ),
-            update_sqlite: format!("update {name} set {set_sqlite} where {key} = ?1{fence_sqlite}"),
+            update_sqlite: format!(
+                "update {name} set {} where {key} = ?1{}",
+                set_sqlite.join(", "),
+                fence_sqlite.unwrap_or_default(),
+            ),
             update_pg: format!(
-                "update {name} o set {set_pg} from {rows} where o.{key} = t.{key}{fence_pg} \
-                 returning o.{key}"
+                "update {name} o set {} from {} where o.{key} = t.{key}{fence_pg} returning o.{key}",
+                set_pg.join(", "),
+                unnest(&changed),
             ),
-            columns,
+            fixed: fixed.to_vec(),
+            changing: changing.to_vec(),
             unique: None,
         }
     }
@@ -115,7 +117,8 @@ impl Table {
     /// The columns, for reading whole rows. Named, because `*` would change under a prepared statement
     /// when a newer process migrates.
     pub fn select(&self) -> String {
-        let names = self.columns.iter().map(|(name, kind)| match kind {
+        let columns = self.fixed.iter().chain(&self.changing);
+        let names = columns.map(|(name, kind)| match kind {
             Kind::Json => format!("cast({name} as text) as {name}"),
             _ => (*name).to_owned(),
         });
@@ -125,33 +128,63 @@ impl Table {
     fn outdated(&self, id: Uuid) -> CommitError {
         CommitError::Outdated { table: self.name, id }
     }
+}
 
-    /// Rows turned into columns.
-    fn arrays(&self, rows: impl ExactSizeIterator<Item = Vec<Param>>) -> Params<'static> {
-        let mut columns: Vec<Vec<Param>> =
-            self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
-        for row in rows {
-            for (column, value) in columns.iter_mut().zip(row) {
-                column.push(value);
-            }
+fn names(columns: &[Column]) -> String {
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
+/// Arrays as a table `t`.
+fn unnest(columns: &[Column]) -> String {
+    let arrays: Vec<String> =
+        columns.iter().zip(1..).map(|((_, kind), i)| format!("${i}::{}", kind.array())).collect();
+    format!("unnest({}) as t ({})", arrays.join(", "), names(columns))
+}
+
+/// Rows turned into columns.
+fn arrays<'a>(
+    columns: impl Iterator<Item = &'a Column>,
+    rows: impl ExactSizeIterator<Item = Vec<Param>>,
+) -> Params<'static> {
+    let kinds: Vec<Kind> = columns.map(|(_, kind)| *kind).collect();
+    let mut values: Vec<Vec<Param>> =
+        kinds.iter().map(|_| Vec::with_capacity(rows.len())).collect();
+    for row in rows {
+        debug_assert_eq!(row.len(), kinds.len());
+        for (column, value) in values.iter_mut().zip(row) {
+            column.push(value);
         }
-        self.columns.iter().zip(columns).map(|((_, kind), values)| array(*kind, values)).collect()
     }
+    kinds.into_iter().zip(values).map(|(kind, values)| array(kind, values)).collect()
 }
 
 /// A noun that is kept as one row, written whole.
 pub(crate) trait Kept {
     fn table() -> &'static Table;
     fn id(&self) -> Uuid;
-    /// In the order of the table's columns.
-    fn values(&self) -> Vec<Param>;
+    /// What is written once, the key first, in the order of the table's columns.
+    fn fixed(&self) -> Vec<Param>;
+    /// What every update writes.
+    fn changing(&self) -> Vec<Param>;
+}
+
+fn whole<T: Kept>(row: &T) -> Vec<Param> {
+    let mut values = row.fixed();
+    values.extend(row.changing());
+    values
+}
+
+fn changed<T: Kept>(row: &T) -> Vec<Param> {
+    let mut values = vec![Param::Uuid(row.id())];
+    values.extend(row.changing());
+    values
 }
 
 pub(crate) fn insert_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
-    let (table, values) = (T::table(), row.values());
-    debug_assert_eq!(values.len(), table.columns.len());
+    let table = T::table();
     let mut statement = db.prepare_cached(&table.insert_sqlite)?;
-    let inserted = statement.execute(rusqlite::params_from_iter(values))?;
+    let inserted = statement.execute(rusqlite::params_from_iter(whole(row)))?;
     match table.unique {
         Some(key) if inserted == 0 => Err(CommitError::Taken(key)),
         _ => Ok(()),
@@ -159,41 +192,43 @@ pub(crate) fn insert_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), Com
 }
 
 pub(crate) fn update_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
-    let (table, values) = (T::table(), row.values());
+    let table = T::table();
     let mut statement = db.prepare_cached(&table.update_sqlite)?;
-    // SQLite counts parameters that a statement does not use only up to the last that it does.
-    let count = statement.parameter_count().min(values.len());
-    let changed = statement.execute(rusqlite::params_from_iter(&values[..count]))?;
-    if changed == 1 { Ok(()) } else { Err(table.outdated(row.id())) }
+    let updated = statement.execute(rusqlite::params_from_iter(changed(row)))?;
+    if updated == 1 { Ok(()) } else { Err(table.outdated(row.id())) }
+}
+
+fn owners<T: Kept>(rows: &[(Owner, &T)]) -> Vec<(Owner, Uuid)> {
+    rows.iter().map(|(owner, row)| (*owner, row.id())).collect()
 }
 
 pub(crate) fn insert_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
-    let table = T::table();
-    let owners: Vec<(Owner, Uuid)> = rows.iter().map(|(owner, row)| (*owner, row.id())).collect();
-    let column = table.columns[0].0;
+    let (table, owners) = (T::table(), owners(rows));
+    let key = table.fixed[0].0;
+    let columns = table.fixed.iter().chain(&table.changing);
     Step {
         sql: &table.insert_pg,
-        params: table.arrays(rows.iter().map(|(_, row)| row.values())),
+        params: arrays(columns, rows.iter().map(|(_, row)| whole(*row))),
         judge: Box::new(move |found| match table.unique {
             None => Vec::new(),
-            Some(key) => {
-                let lost = |_: &Uuid| CommitError::Taken(key);
-                missing(owners.into_iter(), found, |row| row.get(column), lost)
+            Some(taken) => {
+                let lost = |_: &Uuid| CommitError::Taken(taken);
+                missing(owners.into_iter(), found, |row| row.get(key), lost)
             }
         }),
     }
 }
 
 pub(crate) fn update_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
-    let table = T::table();
-    let owners: Vec<(Owner, Uuid)> = rows.iter().map(|(owner, row)| (*owner, row.id())).collect();
-    let column = table.columns[0].0;
+    let (table, owners) = (T::table(), owners(rows));
+    let key = table.fixed[0].0;
+    let columns = table.fixed[..1].iter().chain(&table.changing);
     Step {
         sql: &table.update_pg,
-        params: table.arrays(rows.iter().map(|(_, row)| row.values())),
+        params: arrays(columns, rows.iter().map(|(_, row)| changed(*row))),
         judge: Box::new(move |found| {
             let lost = |id: &Uuid| table.outdated(*id);
-            missing(owners.into_iter(), found, |row| row.get(column), lost)
+            missing(owners.into_iter(), found, |row| row.get(key), lost)
         }),
     }
 }

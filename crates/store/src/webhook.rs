@@ -44,7 +44,7 @@ impl Kept for WebhookEvent {
         self.id
     }
 
-    fn values(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Param> {
         vec![
             Param::Uuid(self.id),
             self.source.as_str().into(),
@@ -56,6 +56,11 @@ impl Kept for WebhookEvent {
             self.occurred_at.into(),
             Param::Time(self.created_at),
             self.traceparent.as_deref().into(),
+        ]
+    }
+
+    fn changing(&self) -> Vec<Param> {
+        vec![
             Param::Int(self.version),
             self.billing_id.map_or(Param::Null, Param::Uuid),
             self.office_id.as_deref().into(),
@@ -102,6 +107,8 @@ pub struct WebhookFilter {
     pub to: Option<Timestamp>,
     /// Only events older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only those that nobody will process any more: the effect was given up, or is gone.
+    pub given_up: bool,
 }
 
 /// How many events of a type are in a status.
@@ -111,6 +118,9 @@ pub struct WebhookCount {
     pub status: Status,
     pub count: i64,
 }
+
+const GIVEN_UP: &str = "not exists (
+    select 1 from outbox o where o.id = webhook_events.id and o.status <> 'aborted')";
 
 impl Store {
     pub async fn webhook_event(&self, id: Uuid) -> Result<Option<WebhookEvent>, StoreError> {
@@ -141,6 +151,9 @@ impl Store {
         chosen.add("created_at >=", filter.from);
         chosen.add("created_at <", filter.to);
         chosen.add("id <", filter.before.map(Param::Uuid));
+        if filter.given_up {
+            chosen.require(GIVEN_UP);
+        }
         let (conditions, params) = chosen.newest(limit);
         let sql = format!("{} {conditions}", TABLE.select());
         self.query(sql, params, parse).await

@@ -15,6 +15,8 @@ mod limit_sqlite;
 mod payments;
 mod pinned;
 mod server;
+mod webhooks;
+mod webhooks_bare;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,11 +56,19 @@ pub enum Scenario {
     Pinned,
     Footprint,
     Payments,
+    Webhooks,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 6] =
-        [Self::Enqueue, Self::Cycle, Self::Latency, Self::Pinned, Self::Footprint, Self::Payments];
+    pub const ALL: [Self; 7] = [
+        Self::Enqueue,
+        Self::Cycle,
+        Self::Latency,
+        Self::Pinned,
+        Self::Footprint,
+        Self::Payments,
+        Self::Webhooks,
+    ];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -69,6 +79,7 @@ impl Scenario {
             Self::Pinned => "pinned",
             Self::Footprint => "footprint",
             Self::Payments => "payments",
+            Self::Webhooks => "webhooks",
         }
     }
 
@@ -125,6 +136,7 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> anyhow::Res
                 Scenario::Pinned => Ok(Vec::new()),
                 Scenario::Footprint => footprint::measure(&world).await,
                 Scenario::Payments => payments::measure(&world, options).await,
+                Scenario::Webhooks => webhooks::measure(&world, options).await,
             }
             .with_context(|| format!("measuring {} on {}", scenario.as_str(), world.name()))?;
             for figure in measured {

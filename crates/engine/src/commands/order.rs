@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{counter, histogram};
 use serde_json::Value;
+use tashika_domain::audit::Actor;
 use tashika_domain::case::{Case, CaseResolution, CaseStatus};
 use tashika_domain::changes::{LedgerTouch, Requeue};
 use tashika_domain::ledger::{self, LedgerKey, LedgerSettlement, LedgerStatus, Recall};
@@ -333,6 +334,9 @@ impl Orders {
                 ("resend", changes.with(Write::Requeue(requeue)))
             }
         };
+        let details = serde_json::json!({"decision": action, "note": note});
+        let who = Actor::operator("outbox");
+        changes.push(order::audit_line(who, "order.resolved", key.to_owned(), &details, now, 0));
         changes.push(Write::ResolveCase(CaseResolution {
             kind: CASE_UNANSWERED,
             subject_id: key.to_owned(),

@@ -1,5 +1,6 @@
 //! The outbox, as operators ask about it.
 
+use tashika_domain::audit::{Actor, NewAudit, line_id};
 use tashika_domain::case::CaseResolution;
 use tashika_domain::changes::{LedgerTouch, Requeue};
 use tashika_domain::effect::{Event, IllegalTransition, next};
@@ -51,6 +52,17 @@ impl Outbox {
         let now = self.clock.now();
         let requeue = Requeue { id: effect.id, without_doubt: false, now };
         let mut changes = Changes::from(Write::Requeue(requeue));
+        let target = effect.key.clone().unwrap_or_else(|| effect.id.to_string());
+        changes.push(Write::Audit(Box::new(NewAudit {
+            id: line_id(now, &target, "requeued", effect.fence.unsigned_abs()),
+            actor: Actor::operator("outbox"),
+            action: "outbox.requeued".to_owned(),
+            target_type: "outbox",
+            target_id: effect.id.to_string(),
+            office_id: None,
+            details: serde_json::json!({"kind": effect.kind, "key": target}).to_string(),
+            now,
+        })));
         if let Some(key) = &effect.key {
             if effect.kind == order::KIND {
                 // The question of an open case is asked again; unanswered, it opens a new one.

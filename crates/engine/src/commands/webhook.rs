@@ -1,11 +1,12 @@
 //! Webhooks, as senders deliver them and operators look at them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
-use tashika_domain::EffectId;
 use tashika_domain::audit::Actor;
 use tashika_domain::webhook::{self, Status, WebhookEvent};
+use tashika_domain::{EffectId, Status as EffectStatus};
 use tashika_providers::webhook::{Event, Refused, Source};
 use tashika_store::{CommitError, Key, Store, StoreError, WebhookCount, WebhookFilter};
 use uuid::Uuid;
@@ -122,43 +123,68 @@ impl Webhooks {
             created_at: now,
             traceparent: received.traceparent.map(ToOwned::to_owned),
         };
-        let changes = webhook::accept(row, now.plus(self.keep));
-        match self.store.commit(changes).await {
-            Ok(()) => Ok(Accepted { event_id: event.id, message_id: id, duplicate: false }),
-            Err(CommitError::Taken(Key::Event)) => self.again(source, &event.id).await,
-            Err(CommitError::Store(error)) => Err(error.into()),
-            Err(other) => Err(StoreError::Rejected(other.to_string()).into()),
+        let changes = Arc::new(webhook::accept(row, now.plus(self.keep)));
+        loop {
+            match self.store.commit(Arc::clone(&changes)).await {
+                Ok(()) => {
+                    return Ok(Accepted { event_id: event.id, message_id: id, duplicate: false });
+                }
+                Err(CommitError::Taken(Key::Event)) => {
+                    if let Some(known) = self.again(source, &event.id).await? {
+                        return Ok(known);
+                    }
+                    // Pruned in this very moment, long after it was processed: it counts as new.
+                }
+                Err(CommitError::Store(error)) => return Err(error.into()),
+                Err(other) => return Err(StoreError::Rejected(other.to_string()).into()),
+            }
         }
     }
 
-    /// The event is known: nothing changes, unless it had failed.
-    async fn again(&self, source: &str, event_id: &str) -> Result<Accepted, WebhookError> {
+    /// The event is known: nothing changes, unless it had failed. `None`: it is not known any more.
+    async fn again(&self, source: &str, event_id: &str) -> Result<Option<Accepted>, WebhookError> {
         let known = self.store.webhook_event_of(source, event_id).await?;
-        // Pruned in this very moment: it has been processed, long ago.
-        let Some(known) = known else { return Err(WebhookError::NotFound) };
-        if known.status == Status::Failed {
+        let Some(known) = known else { return Ok(None) };
+        if self.is_over(&known).await? {
             self.reopen(&known, Actor::sender(source)).await?;
         }
         let event_id = event_id.to_owned();
-        Ok(Accepted { event_id, message_id: known.id, duplicate: true })
+        Ok(Some(Accepted { event_id, message_id: known.id, duplicate: true }))
+    }
+
+    /// Whether the event was given up: it failed, or not even its failure could be written.
+    async fn is_over(&self, event: &WebhookEvent) -> Result<bool, StoreError> {
+        Ok(match event.status {
+            Status::Failed => true,
+            Status::Pending => {
+                let effect = self.store.effect(EffectId(event.id)).await?;
+                effect.is_none_or(|effect| effect.status == EffectStatus::Aborted)
+            }
+            Status::Success | Status::Skipped => false,
+        })
     }
 
     /// False if somebody else was faster.
     async fn reopen(&self, event: &WebhookEvent, actor: Actor) -> Result<bool, WebhookError> {
-        let now = self.clock.now();
-        let known = self.store.effect(EffectId(event.id)).await?.is_some();
-        let changes = webhook::reopen(event, known, actor, now, now.plus(self.keep));
-        match self.store.commit(changes).await {
-            Ok(()) => Ok(true),
-            Err(CommitError::Store(error)) => Err(error.into()),
-            Err(_) => Ok(false),
+        // Its effect may be pruned between a look and the commit, but only once.
+        for _ in 0..2 {
+            let now = self.clock.now();
+            let known = self.store.effect(EffectId(event.id)).await?.is_some();
+            let changes = webhook::reopen(event, known, actor.clone(), now, now.plus(self.keep));
+            match self.store.commit(changes).await {
+                Ok(()) => return Ok(true),
+                Err(CommitError::Store(error)) => return Err(error.into()),
+                Err(CommitError::Outdated { .. }) => return Ok(false),
+                Err(CommitError::Stale(_) | CommitError::Taken(_)) => {}
+            }
         }
+        Ok(false)
     }
 
     /// Processes an event again that failed.
     pub async fn replay(&self, id: Uuid, who: &str) -> Result<WebhookEvent, WebhookError> {
         let event = self.store.webhook_event(id).await?.ok_or(WebhookError::NotFound)?;
-        if event.status != Status::Failed {
+        if !self.is_over(&event).await? {
             return Err(WebhookError::NotFailed);
         }
         self.reopen(&event, Actor::operator(who)).await?;
@@ -166,17 +192,21 @@ impl Webhooks {
     }
 
     /// Processes failed events again, as many as the filter names; returns how many.
-    pub async fn replay_all(&self, filter: WebhookFilter, who: &str) -> Result<u64, WebhookError> {
-        let mut filter = WebhookFilter { status: Some(Status::Failed), ..filter };
+    pub async fn replay_all(&self, filter: &WebhookFilter, who: &str) -> Result<u64, WebhookError> {
         let mut reopened = 0;
-        loop {
-            let page = self.store.webhook_events(&filter, 200).await?;
-            let Some(last) = page.last() else { return Ok(reopened) };
-            filter.before = Some(last.id);
-            for event in page {
-                reopened += u64::from(self.reopen(&event, Actor::operator(who)).await?);
+        for status in [Status::Failed, Status::Pending] {
+            let given_up = status == Status::Pending;
+            let mut page = WebhookFilter { status: Some(status), given_up, ..filter.clone() };
+            loop {
+                let events = self.store.webhook_events(&page, 200).await?;
+                let Some(last) = events.last() else { break };
+                page.before = Some(last.id);
+                for event in events {
+                    reopened += u64::from(self.reopen(&event, Actor::operator(who)).await?);
+                }
             }
         }
+        Ok(reopened)
     }
 
     pub async fn find(&self, id: Uuid) -> Result<WebhookEvent, WebhookError> {

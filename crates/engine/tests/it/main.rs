@@ -9,13 +9,19 @@
 mod payments_support;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod webhook_rig;
 
+#[cfg(test)]
+mod audit;
 #[cfg(test)]
 mod backoff;
 #[cfg(test)]
 mod doubt;
 #[cfg(test)]
 mod endings;
+#[cfg(test)]
+mod forwarding;
 #[cfg(test)]
 mod http_broker;
 #[cfg(test)]
@@ -52,3 +58,5 @@ mod shutdown;
 mod upkeep;
 #[cfg(test)]
 mod wakeups;
+#[cfg(test)]
+mod webhooks;

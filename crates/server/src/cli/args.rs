@@ -223,12 +223,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "URL", env = "TASHIKA_BENCH_POSTGRES_URL", hide_env_values = true)]
     pub postgres_url: Option<String>,
 
-    /// What to measure: enqueue, cycle, latency, pinned, footprint, payments
+    /// What to measure: enqueue, cycle, latency, pinned, footprint, payments,
+    /// webhooks
     #[arg(long, value_delimiter = ',', value_parser = scenario,
-          default_value = "enqueue,cycle,latency,footprint,payments")]
+          default_value = "enqueue,cycle,latency,footprint,payments,webhooks")]
     pub scenarios: Vec<Scenario>,
 
-    /// Callers that each wait for their own effect to be durable
+    /// Callers that each wait for their own effect to be durable; connections of `webhooks`
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub callers: u32,
 

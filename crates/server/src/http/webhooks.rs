@@ -157,6 +157,7 @@ fn filter(query: &Query) -> Result<WebhookFilter, Problem> {
         event_type: text("type"),
         source: text("source"),
         office_id: text("officeId"),
+        given_up: false,
         from: query.word("from", |text| text.parse().ok())?,
         to: query.word("to", |text| text.parse().ok())?,
         before: None,
@@ -250,7 +251,7 @@ async fn replay_all(
         return Err(Problem::new(Code::BadRequest));
     }
     let query = Query::read(query.as_deref(), &["type", "source", "officeId", "from", "to"])?;
-    let replayed = webhooks.replay_all(filter(&query)?, &client.0).await.map_err(refusal)?;
+    let replayed = webhooks.replay_all(&filter(&query)?, &client.0).await.map_err(refusal)?;
     Ok((StatusCode::ACCEPTED, Json(json!({ "replayed": replayed }))).into_response())
 }
 

@@ -19,6 +19,12 @@ pub async fn verify(config: &Config, out: &mut impl Write) -> anyhow::Result<boo
                 writeln!(out, "seal {seal} does not follow from its lines and the seal before it")?;
             }
             Finding::Missing(seal) => writeln!(out, "seal {seal} is missing")?,
+            Finding::SlippedIn(id) => {
+                writeln!(
+                    out,
+                    "line {id} was slipped in: no seal covers it, and newer ones are sealed"
+                )?;
+            }
         }
     }
     let verdict = if seen.findings.is_empty() { "intact" } else { "NOT INTACT" };

@@ -63,3 +63,9 @@ mod simulator;
 mod sqlite_lock;
 #[cfg(test)]
 mod traces;
+#[cfg(test)]
+mod webhook_crash;
+#[cfg(test)]
+mod webhook_senders;
+#[cfg(test)]
+mod webhooks;

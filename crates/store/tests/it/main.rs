@@ -53,3 +53,5 @@ mod sqlite_file;
 mod upkeep;
 #[cfg(test)]
 mod wakeups;
+#[cfg(test)]
+mod webhooks;

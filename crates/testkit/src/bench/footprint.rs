@@ -11,7 +11,7 @@ const IDLE: Duration = Duration::from_secs(15);
 
 /// Starts this very binary as a server.
 pub(crate) async fn measure(world: &World) -> anyhow::Result<Vec<Figure>> {
-    let (mut server, start) = server::start(world, &[]).await?;
+    let (mut server, start) = server::start(world, &["serve"], &[]).await?;
     let pid = server.id().context("the server has ended")?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = cpu_ticks(pid)?;

@@ -32,7 +32,7 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
         ("PAYMENT_HTTP_URL", gateway.as_str()),
         ("PAYMENT_HTTP_TOKEN", "bench"),
     ];
-    let (mut process, _) = server::start(world, &settings).await?;
+    let (mut process, _) = server::start(world, &["serve"], &settings).await?;
     let client = Client::new(&ClientConfig::with_timeout(Duration::from_secs(30)))?;
     let measured = Duration::from_secs(options.seconds.max(5));
     let mut figures = Vec::new();

@@ -15,13 +15,14 @@ pub(crate) const PORT: u16 = 18_099;
 /// Starts it, and waits for its first answer; returns how long that took.
 pub(crate) async fn start(
     world: &World,
+    args: &[&str],
     settings: &[(&str, &str)],
 ) -> anyhow::Result<(Child, Duration)> {
     // Once before, so that the schema is there: a start is not an installation.
     drop(world.store().await?);
     let began = Instant::now();
     let server = Command::new(std::env::current_exe()?)
-        .args(["serve"])
+        .args(args)
         .env("TASHIKA_LISTEN", format!("127.0.0.1:{PORT}"))
         .env("TASHIKA_DATABASE_URL", &world.url)
         .envs(settings.iter().copied())
