@@ -15,7 +15,9 @@ use tashika_domain::payment::conclude::{self, Finding, Heard, Via};
 use tashika_domain::payment::hear::hear;
 use tashika_domain::payment::remote::{Remote, RemoteState, code};
 use tashika_domain::payment::still_taken;
-use tashika_domain::payment::{At, OperationKind, Payment, PaymentRules, Refund, Status, Subject};
+use tashika_domain::payment::{
+    At, KIND, OperationKind, Payment, PaymentRules, Refund, Status, Subject,
+};
 use tashika_domain::{Changes, Timestamp, Write, ids};
 use tashika_providers::gateway::{Charge, Gateway, KEY_LIFETIME, RefundOrder};
 use tashika_providers::reply::Reply;
@@ -199,7 +201,7 @@ impl Till {
     ) -> Result<Option<Payment>, StoreError> {
         loop {
             let Some(payment) = self.store.payment(id).await? else { return Ok(None) };
-            let now_is = self.confirmed(&payment, remote).await;
+            let now_is = self.confirmed(&payment, remote).await?;
             let remote = now_is.as_ref().unwrap_or(remote);
             let at = At { now: self.clock.now(), rules: &self.rules, worker: None };
             let Some(decided) = hear(&payment, remote, source, at) else {
@@ -216,19 +218,26 @@ impl Till {
         }
     }
 
-    /// A message that money has moved although the payment has failed may be an old one, about what
-    /// was undone since: the gateway is asked. If it does not say, the message counts, because
-    /// what undoes something looks before it acts.
-    async fn confirmed(&self, payment: &Payment, remote: &Remote) -> Option<Remote> {
+    /// A message that money has moved although the payment has failed counts: what undoes something
+    /// looks before it acts. Only if it was undone once, the message may be an old one, and the gateway
+    /// is asked first.
+    async fn confirmed(
+        &self,
+        payment: &Payment,
+        remote: &Remote,
+    ) -> Result<Option<Remote>, StoreError> {
         let moved = matches!(remote.state, RemoteState::Authorized | RemoteState::Captured);
         if payment.status != Status::Failed || payment.operation.is_some() || !moved {
-            return None;
+            return Ok(None);
+        }
+        if self.store.races_of(KIND, &payment.id.to_string()).await?.is_empty() {
+            return Ok(None);
         }
         let id = payment.gateway_transaction_id.clone().or_else(|| remote.gateway_id.clone());
         let known = Payment { gateway_transaction_id: id, ..payment.clone() };
         match self.look(&known).await {
-            Outcome::Done(remote) => Some(remote),
-            _ => None,
+            Outcome::Done(remote) => Ok(Some(remote)),
+            _ => Ok(None),
         }
     }
 

@@ -43,9 +43,10 @@ impl Window {
         Self { from, until }
     }
 
-    /// The window after this one. After a long pause they are all looked at, one after the other.
-    fn next(self, interval: Duration) -> Self {
-        Self { from: self.until, until: self.until.plus(interval) }
+    /// The window after this one. After a long pause it reaches up to now: nothing is left out.
+    fn next(self, now: Timestamp, interval: Duration) -> Self {
+        let until = self.until.plus(interval).max(Self::before(now, interval).until);
+        Self { from: self.until, until }
     }
 
     /// The effect that looks at this window once it is over and the gateway has had time to list it.
@@ -289,7 +290,7 @@ impl Handler for ReconcileHandler {
             if !matches!(ending.verdict, Verdict::Retry { .. })
                 && let Some(window) = Window::parse(&ending.effect.payload)
             {
-                let next = window.next(self.interval).effect(ending.now, self.keep);
+                let next = window.next(ending.now, self.interval).effect(ending.now, self.keep);
                 let key = next.key.as_deref().unwrap_or_default();
                 // A process that started meanwhile has arranged for it.
                 if self.till.store.effect_by_key(RECONCILE_KIND, key).await?.is_none() {

@@ -25,7 +25,10 @@ async fn every_payment_metric_of_the_contract_is_there(db: TestDb) {
     // What alerts watch is there before anything has happened.
     let metrics = until("the gauges", async || {
         let body = server.get("/metrics").await.body;
-        body.contains("payment_active_count{").then_some(body)
+        let all =
+            ["PENDING", "AUTHORIZED"].map(|s| format!("payment_active_count{{status=\"{s}\"}}"));
+        let there = all.iter().all(|series| value(&body, series).is_some());
+        (there && value(&body, "payment_pending_verification_count").is_some()).then_some(body)
     })
     .await;
     for (series, kind) in [
