@@ -105,16 +105,6 @@ impl Engine {
         &self.settings.worker
     }
 
-    #[must_use]
-    pub const fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    #[must_use]
-    pub fn ids(&self) -> Ids {
-        self.ids.clone()
-    }
-
     /// Performs an effect that was committed in our hands. Goes on if the caller goes away: what has
     /// begun must be written down.
     pub fn perform(self: &Arc<Self>, effect: Effect) -> tokio::task::JoinHandle<()> {

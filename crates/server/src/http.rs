@@ -9,12 +9,13 @@
 //! | `body`, `json` | reading what was sent |
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
-//! | `orders`, `payments`, `webhooks`, `billings`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
 //! | `idempotency`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
 //! [`problem::Problem`] and never render an error themselves.
 
+pub mod audit;
 pub mod auth;
 pub mod billings;
 pub mod body;

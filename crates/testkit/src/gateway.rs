@@ -313,6 +313,12 @@ impl World {
     pub async fn until_landed(&self, count: usize) {
         self.until("a late call", |world| world.landed().len() >= count).await;
     }
+
+    /// Lets every late call arrive, and waits for those that come by themselves.
+    pub async fn until_nothing_is_late(&self) {
+        self.run_late();
+        self.until("the last late call", |world| world.lock().on_their_way == 0).await;
+    }
 }
 
 /// What the server does to the world.
@@ -329,6 +335,7 @@ impl World {
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 world.land(&call, &request_id);
+                world.change(|state| state.on_their_way -= 1);
             });
         }
         (fault, request_id)

@@ -400,9 +400,3 @@ fn is_running(payment: &Payment, key: &str) -> bool {
 fn failure_code(payment: &Payment) -> &str {
     payment.failure.as_ref().map_or("", |reason| reason.code.as_str())
 }
-
-/// Whether an answer says that the outcome is not known yet.
-#[must_use]
-pub fn verification_required(payment: &Payment) -> bool {
-    !payment.is_at_rest()
-}

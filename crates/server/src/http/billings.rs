@@ -1,4 +1,4 @@
-//! `/billings` and `/audit-logs`.
+//! `/billings`: what offices pay for.
 
 use std::sync::Arc;
 
@@ -7,11 +7,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tashika_domain::audit::Audit;
 use tashika_domain::billing::Billing;
-use tashika_domain::mask::masked;
 use tashika_engine::commands::billing::{BillingError, Billings};
-use tashika_store::{AuditFilter, Store};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -20,15 +17,11 @@ use super::auth::Client;
 use super::json::JsonBody;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
-use super::schema::{AuditLogsSchema, BillingRequestSchema, BillingSchema, BillingsSchema};
+use super::schema::{BillingRequestSchema, BillingSchema, BillingsSchema};
 use super::unavailable;
 
 pub fn routes(billings: Arc<Billings>) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(find)).with_state(billings)
-}
-
-pub fn audit_routes(store: Store) -> OpenApiRouter {
-    OpenApiRouter::new().routes(routes!(audit_logs)).with_state(store)
 }
 
 /// Make a billing for an office
@@ -118,61 +111,4 @@ fn refusal(error: BillingError) -> Problem {
         BillingError::NotFound => Problem::new(Code::BillingNotFound),
         BillingError::Store(error) => unavailable(&error),
     }
-}
-
-/// List audit lines
-///
-/// Who did what to what. Written with the change itself, never changed.
-#[utoipa::path(
-    get,
-    path = "/audit-logs",
-    tag = "audit",
-    operation_id = "listAuditLogs",
-    params(
-        ("action" = Option<String>, Query),
-        ("targetType" = Option<String>, Query),
-        ("targetId" = Option<String>, Query),
-        ("officeId" = Option<String>, Query),
-        ("from" = Option<String>, Query, description = "RFC 3339"),
-        ("to" = Option<String>, Query, description = "RFC 3339"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
-    ),
-    responses((status = 200, description = "Newest first", body = AuditLogsSchema)),
-)]
-async fn audit_logs(
-    State(store): State<Store>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let names = ["action", "targetType", "targetId", "officeId", "from", "to"];
-    let query = Query::read(query.as_deref(), &names)?;
-    let page = query.page()?;
-    let text = |name: &str| query.text(name).map(str::to_owned);
-    let filter = AuditFilter {
-        action: text("action"),
-        target_type: text("targetType"),
-        target_id: text("targetId"),
-        office_id: text("officeId"),
-        from: query.word("from", |text| text.parse().ok())?,
-        to: query.word("to", |text| text.parse().ok())?,
-        before: page.before,
-    };
-    let found = store.audit_logs(&filter, page.fetch()).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|line| (line.id, audit(line))).collect()))
-}
-
-fn audit(line: &Audit) -> Value {
-    let details: Value = serde_json::from_str(&line.details).unwrap_or_default();
-    json!({
-        "id": line.id,
-        "actorId": line.actor_id,
-        "actorRole": line.actor_role,
-        "action": line.action,
-        "targetType": line.target_type,
-        "targetId": line.target_id,
-        "officeId": line.office_id,
-        "details": masked(&details),
-        "createdAt": line.created_at,
-    })
 }

@@ -1,10 +1,11 @@
 //! A payment as answers show it.
 
 use serde_json::{Value, json};
-use tashika_domain::case::Case;
 use tashika_domain::payment::{Payment, Refund, Subject};
 use tashika_engine::commands::payment::PaymentView;
 use tashika_store::TimelineLine;
+
+use super::watch;
 
 /// Fields without a value are left out.
 pub fn payment(payment: &Payment) -> Value {
@@ -71,7 +72,7 @@ pub fn payment(payment: &Payment) -> Value {
 pub fn view(view: &PaymentView) -> Value {
     let mut body = payment(&view.payment);
     if let Some(open) = &view.case {
-        body["case"] = case(open);
+        body["case"] = watch::case(open);
     }
     if !view.races.is_empty() {
         let races = view.races.iter().map(|race| {
@@ -111,28 +112,6 @@ pub fn line(line: &TimelineLine) -> Value {
         (body.as_object_mut(), serde_json::from_str(&line.entry))
     {
         body.extend(entry.into_iter().filter(|(_, value)| !value.is_null()));
-    }
-    body
-}
-
-/// A case, in a list or with its subject.
-pub fn case(case: &Case) -> Value {
-    let details: Value = serde_json::from_str(&case.details).unwrap_or_default();
-    let mut body = json!({
-        "id": case.id,
-        "kind": case.kind,
-        "status": case.status.as_str(),
-        "subjectType": case.subject_type,
-        "subjectId": case.subject_id,
-        "summary": case.summary,
-        "actions": case.actions,
-        "openedAt": case.opened_at,
-        "details": details,
-    });
-    if let Some(end) = &case.resolution {
-        body["resolvedAt"] = json!(end.at);
-        body["resolution"] = json!(end.action);
-        body["note"] = json!(end.note);
     }
     body
 }

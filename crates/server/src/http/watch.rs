@@ -2,9 +2,9 @@
 
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 use tashika_domain::alert::AlertState;
-use tashika_domain::case::CaseStatus;
+use tashika_domain::case::{Case, CaseStatus};
 use tashika_store::{CaseFilter, Store};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::page::Query;
 use super::problem::{Document, Problem};
 use super::schema::{AlertsSchema, CasesSchema};
-use super::{payment_json, unavailable};
+use super::unavailable;
 
 pub fn routes(store: Store) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(cases)).routes(routes!(alerts)).with_state(store)
@@ -46,7 +46,7 @@ async fn cases(State(store): State<Store>, RawQuery(query): RawQuery) -> Result<
         before: page.before,
     };
     let found = store.cases(&filter, page.fetch()).await.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|case| (case.id, payment_json::case(case))).collect()))
+    Ok(page.answer(found.iter().map(|case| (case.id, self::case(case))).collect()))
 }
 
 /// List alerts
@@ -89,4 +89,26 @@ async fn alerts(
         (alert.id, item)
     });
     Ok(page.answer(items.collect()))
+}
+
+/// A case, in a list or with its subject.
+pub(super) fn case(case: &Case) -> Value {
+    let details: Value = serde_json::from_str(&case.details).unwrap_or_default();
+    let mut body = json!({
+        "id": case.id,
+        "kind": case.kind,
+        "status": case.status.as_str(),
+        "subjectType": case.subject_type,
+        "subjectId": case.subject_id,
+        "summary": case.summary,
+        "actions": case.actions,
+        "openedAt": case.opened_at,
+        "details": details,
+    });
+    if let Some(end) = &case.resolution {
+        body["resolvedAt"] = json!(end.at);
+        body["resolution"] = json!(end.action);
+        body["note"] = json!(end.note);
+    }
+    body
 }

@@ -10,7 +10,9 @@ use crate::app::App;
 use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
-use crate::http::{RequestIds, Shell, billings, listener, orders, payments, watch, webhooks};
+use crate::http::{
+    RequestIds, Shell, audit, billings, listener, orders, payments, watch, webhooks,
+};
 use crate::signals;
 use crate::telemetry::{self, Metrics};
 
@@ -43,7 +45,7 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
             .protected(watch::routes(app.store.clone()))
             .protected(billings::routes(Arc::new(app.billings())))
-            .protected(billings::audit_routes(app.store.clone()));
+            .protected(audit::routes(app.store.clone()));
         let webhooks = Arc::new(app.webhooks(config)?);
         shell = shell
             .open(webhooks::open_routes(Arc::clone(&webhooks)))

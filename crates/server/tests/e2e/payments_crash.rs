@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tashika_testkit::database::TestDb;
@@ -241,9 +240,7 @@ async fn one_of_two_servers_is_killed_while_fifty_clients_pay_postgres() {
 /// The bad day is over, and what was still in the network has arrived.
 async fn settle(world: &World) {
     world.mix(None);
-    world.run_late();
-    // A late call of the mix arrives after 200 ms of real time, and nobody can tell how many are on their way.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    world.until_nothing_is_late().await;
 }
 
 /// Every payment at rest and equal to the ledger, or in an open case.

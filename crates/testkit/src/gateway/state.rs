@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub counts: BTreeMap<Operation, usize>,
     /// Late calls that wait for the test, with their request ids.
     pub waiting: Vec<(Call, String)>,
+    /// Late calls that arrive by themselves and have not yet.
+    pub on_their_way: usize,
     pub landed: Vec<Landed>,
     /// Requests that the gateway has no endpoint for.
     pub strays: Vec<String>,
@@ -85,6 +87,7 @@ impl State {
                 Next::lost(Meanwhile::Close)
             }
             Fault::Late { arrives: Arrives::After(delay), meanwhile } => {
+                self.on_their_way += 1;
                 Next::Lost { client: meanwhile, arrives: Some(delay) }
             }
             Fault::Late { arrives: Arrives::WhenTold, meanwhile } => {
