@@ -11,7 +11,13 @@ use crate::audit::NewAudit;
 use crate::billing::Billing;
 use crate::case::{CaseResolution, NewCase};
 use crate::effect::{EffectId, NewEffect, Verdict};
+use crate::lane::Lane;
 use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
+use crate::message::gate::{FlowControl, Queue};
+use crate::message::group::Group;
+use crate::message::keys::SigningKeys;
+use crate::message::schedule::Schedule;
+use crate::message::{LogLine, Message};
 use crate::outcome::Exchange;
 use crate::payment::{Payment, Refund};
 use crate::race::NewRace;
@@ -92,6 +98,21 @@ pub enum Write {
     BillingInsert(Box<Billing>),
     /// A billing as it is now. Expects the version before this one.
     BillingUpdate(Box<Billing>),
+    /// A message as it is now. Expects the version before this one.
+    MessageUpdate(Box<Message>),
+    /// A new message. Expects its key to be free.
+    MessageInsert(Box<Message>),
+    /// A new queue. Expects its name to be free; so do the other named things.
+    QueueInsert(Box<Queue>),
+    QueueUpdate(Box<Queue>),
+    FlowInsert(Box<FlowControl>),
+    FlowUpdate(Box<FlowControl>),
+    GroupInsert(Box<Group>),
+    GroupUpdate(Box<Group>),
+    ScheduleInsert(Box<Schedule>),
+    ScheduleUpdate(Box<Schedule>),
+    KeysInsert(Box<SigningKeys>),
+    KeysUpdate(Box<SigningKeys>),
     /// A new effect. Expects its key to be free.
     Enqueue(NewEffect),
     /// The end of an attempt. Expects the lease to be held.
@@ -100,12 +121,18 @@ pub enum Write {
     Release(Release),
     /// A person's wish to try again. Expects the effect to be aborted.
     Requeue(Requeue),
+    /// Another time for an effect. Expects that it waits for one.
+    Reschedule(Reschedule),
+    /// The end of an effect that is not wanted any more. Expects nothing: if it is in a worker's hands,
+    /// that one decides.
+    Withdraw(Withdraw),
     /// The record of one try.
     Attempt(Attempt),
     OpenCase(NewCase),
     /// Expects nothing: the case may have been closed by somebody else.
     ResolveCase(CaseResolution),
     PaymentLine(PaymentLine),
+    MessageLog(Box<LogLine>),
     /// Counts one more, if it is firing already.
     FireAlert(NewAlert),
     /// Expects nothing: it may not have been firing.
@@ -148,6 +175,8 @@ pub struct Lease {
 pub struct Release {
     pub lease: Lease,
     pub now: Timestamp,
+    /// Not before.
+    pub run_at: Timestamp,
 }
 
 /// The end of an attempt.
@@ -170,6 +199,23 @@ pub struct Requeue {
     /// The person knows that no earlier attempt took effect.
     pub without_doubt: bool,
     pub now: Timestamp,
+}
+
+/// Another time for an effect that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reschedule {
+    pub id: EffectId,
+    pub lane: Lane,
+    pub run_at: Timestamp,
+}
+
+/// The end of an effect that is not wanted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdraw {
+    pub id: EffectId,
+    pub now: Timestamp,
+    /// Why, for the row.
+    pub code: &'static str,
 }
 
 /// The record of one try: what was sent, when, what came back.

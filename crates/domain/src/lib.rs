@@ -20,6 +20,7 @@ pub mod ids;
 pub mod lane;
 pub mod ledger;
 pub mod mask;
+pub mod message;
 pub mod order;
 pub mod outcome;
 pub mod payment;

@@ -1,9 +1,14 @@
 //! What callers may ask for: the same for HTTP, the command line, the console and programs.
 
 pub mod billing;
+pub mod dead_letter;
+pub mod group;
+pub mod message;
 pub mod order;
 pub mod outbox;
 pub mod payment;
+pub mod queue;
+pub mod schedule;
 pub mod webhook;
 
 mod limits;

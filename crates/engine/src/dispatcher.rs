@@ -227,7 +227,7 @@ impl Dispatcher {
         let now = self.engine.clock.now();
         for state in self.lanes.values_mut() {
             for (effect, _) in state.queue.drain(..) {
-                let release = Write::Release(Release { lease: lease(&effect), now });
+                let release = Write::Release(Release { lease: lease(&effect), now, run_at: now });
                 if let Err(error) = self.engine.store.commit(Changes::from(release)).await {
                     tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
                 }

@@ -15,6 +15,7 @@ use tracing::Instrument as _;
 
 use crate::clock::{Clock, Ids};
 use crate::dispatcher::Dispatcher;
+use crate::gatekeeper::{Gatekeeper, Gates};
 use crate::handler::Handler;
 use crate::pruner::Pruner;
 use crate::renewer::Renewer;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub keep_audit: Option<Duration>,
     /// How long webhooks are kept that ended well.
     pub keep_webhooks: Duration,
+    /// How long messages and their log are kept, once they have ended.
+    pub keep_messages: Duration,
     /// Joins a span to the trace that an effect came from.
     pub join_trace: fn(&tracing::Span, &str),
 }
@@ -54,6 +57,7 @@ impl Default for Settings {
             seal_every: Duration::from_secs(5),
             keep_audit: None,
             keep_webhooks: Duration::from_secs(90 * 24 * 3600),
+            keep_messages: Duration::from_secs(7 * 24 * 3600),
             join_trace: |_, _| {},
         }
     }
@@ -70,6 +74,8 @@ pub struct Engine {
     fallback: LanePolicy,
     pub(crate) handlers: BTreeMap<String, Arc<dyn Handler>>,
     pub(crate) held: Held,
+    /// Where messages wait, if this process has anything to do with messages.
+    gates: Option<Arc<Gates>>,
     /// Effects that were born in the hands of this process and are performed for a caller.
     callers: TaskTracker,
     claims: bool,
@@ -87,6 +93,7 @@ impl Engine {
             fallback: LanePolicy::default(),
             handlers: BTreeMap::new(),
             held: Held::default(),
+            gates: None,
             callers: TaskTracker::new(),
             claims: true,
         }
@@ -128,6 +135,13 @@ impl Engine {
         self
     }
 
+    /// Lets messages through queues and flow controls.
+    #[must_use]
+    pub fn gates(mut self, gates: Arc<Gates>) -> Self {
+        self.gates = Some(gates);
+        self
+    }
+
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
@@ -157,6 +171,12 @@ impl Engine {
         let drained = CancellationToken::new();
         agents.spawn(Renewer::new(Arc::clone(&engine)).run(drained.clone()));
         agents.spawn(drain(Arc::clone(&engine), stop.clone(), drained));
+        if let Some(gates) = &engine.gates {
+            let (store, ids) = (engine.store.clone(), engine.ids.clone());
+            let look_every = engine.settings.poll;
+            let keeper = Gatekeeper::new(store, engine.clock, ids, Arc::clone(gates), look_every);
+            agents.spawn(keeper.run(stop.clone()));
+        }
         if !engine.claims {
             agents.close();
             return Running { engine, stop, agents };

@@ -36,12 +36,8 @@ impl ExpiryHandler {
                 let after: Box<dyn FnOnce() + Send> = Box::new(move || {
                     tracing::info!(payment_id = %id, "nobody captured the authorization: it is released");
                 });
-                Settled {
-                    verdict: Verdict::Succeeded,
-                    changes: decided.changes,
-                    next: decided.next,
-                    after: Some(after),
-                }
+                let settled = Settled::new(Verdict::Succeeded, decided.changes);
+                Settled { next: decided.next, after: Some(after), ..settled }
             }
             // Captured or voided meanwhile.
             Ok(Asked::Already(_)) | Err(Refusal::WrongState(_) | Refusal::TooMuch(_)) => over(),

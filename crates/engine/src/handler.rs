@@ -70,6 +70,8 @@ pub struct Tried {
     pub doubt_cleared: bool,
     /// What else the handler wants to remember until it concludes.
     pub note: Value,
+    /// It was not attempted, and is not to be before this moment. That is no failure.
+    pub put_off: Option<Timestamp>,
 }
 
 impl Tried {
@@ -81,7 +83,14 @@ impl Tried {
             rtt: Duration::ZERO,
             doubt_cleared: false,
             note: Value::Null,
+            put_off: None,
         }
+    }
+
+    /// Not now: nothing was attempted.
+    #[must_use]
+    pub fn later(at: Timestamp) -> Self {
+        Self { put_off: Some(at), ..Self::done(Value::Null) }
     }
 
     #[must_use]
@@ -133,12 +142,14 @@ pub struct Settled {
     pub next: Option<Effect>,
     /// For logs and metrics, once everything is written.
     pub after: Option<Box<dyn FnOnce() + Send>>,
+    /// `changes` tell how the attempt went; there is no need for a second record.
+    pub recorded: bool,
 }
 
 impl Settled {
     #[must_use]
     pub fn new(verdict: Verdict, changes: Changes) -> Self {
-        Self { verdict, changes, next: None, after: None }
+        Self { verdict, changes, next: None, after: None, recorded: false }
     }
 }
 

@@ -403,7 +403,8 @@ impl PaymentHandler {
             return Ok(over());
         };
         let after = report(&payment, &decided.payment, &verdict);
-        Ok(Settled { verdict, changes: decided.changes, next: decided.next, after: Some(after) })
+        let settled = Settled::new(verdict, decided.changes);
+        Ok(Settled { next: decided.next, after: Some(after), ..settled })
     }
 }
 
@@ -412,11 +413,10 @@ impl Handler for PaymentHandler {
         Box::pin(async move {
             let talk = self.till.attempt(job.effect).await;
             Tried {
-                outcome: talk.outcome.map(|finding| json!(finding)),
                 exchange: talk.exchange,
                 rtt: talk.rtt,
-                doubt_cleared: false,
                 note: json!({"via": talk.via, "checked": talk.checked}),
+                ..Tried::new(talk.outcome.map(|finding| json!(finding)))
             }
         })
     }

@@ -21,6 +21,7 @@ pub struct Pruned {
     pub effects: u64,
     pub quotas: u64,
     pub webhooks: u64,
+    pub messages: u64,
     pub audit: u64,
 }
 
@@ -75,6 +76,15 @@ impl Pruner {
                 break;
             }
         }
+        let before = now.minus(self.engine.settings.keep_messages);
+        loop {
+            let removed = store.prune_messages(before, BATCH).await?;
+            pruned.messages += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        while store.prune_message_log(before, BATCH).await? > 0 {}
         if let Some(keep) = self.engine.settings.keep_audit {
             loop {
                 let removed = store.prune_audit(now.minus(keep), BATCH).await?;

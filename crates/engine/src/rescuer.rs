@@ -204,9 +204,9 @@ impl Rescuer {
                 }
             }
         };
-        let Settled { verdict, mut changes, after, .. } = settled;
+        let Settled { verdict, mut changes, after, recorded, .. } = settled;
         let reason = verdict.reason();
-        changes.push(Write::Attempt(Attempt {
+        let record = Attempt {
             lease: lease(effect),
             worker: lapsed.worker.clone(),
             started_at: lapsed.locked_at,
@@ -215,7 +215,10 @@ impl Rescuer {
             code: reason.map(|reason| reason.code.clone()),
             message: reason.map(|reason| reason.message.clone()),
             exchange: None,
-        }));
+        };
+        if !recorded {
+            changes.push(Write::Attempt(record));
+        }
         let settlement = worker::settlement(&self.engine, effect, verdict, now);
         // Its worker may have come back meanwhile, and be at work.
         let unheard_since = Some(lapsed.locked_at);

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use tashika_domain::alert::{AlertResolution, NewAlert, Severity};
 use tashika_domain::payment::Status;
-use tashika_store::StoreError;
+use tashika_domain::{Changes, Write};
+use tashika_store::{CommitError, StoreError};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -14,13 +17,27 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Counting a large table takes time: it may take this share of it.
 const SHARE: u32 = 50;
 
+/// A dead letter that nobody has looked at for so long.
+const OLD_LETTER: Duration = Duration::from_secs(24 * 3600);
+
+const LETTER_RULES: [(&str, Severity, &str); 2] = [
+    ("queue_dead_letters", Severity::Warning, "messages could not be delivered and were given up"),
+    (
+        "queue_dead_letters_old",
+        Severity::High,
+        "a dead letter has been waiting for more than a day",
+    ),
+];
+
 pub(crate) struct Watchman {
     engine: Arc<Engine>,
+    /// Which of the rules about dead letters were found to hold at the last look.
+    letters: Mutex<[bool; 2]>,
 }
 
 impl Watchman {
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine }
+        Self { engine, letters: Mutex::default() }
     }
 
     pub async fn run(self, stop: CancellationToken) {
@@ -38,6 +55,40 @@ impl Watchman {
         }
     }
 
+    /// Dead letters wait for a person: one is worth an alert, one that waits for a day is worth more.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
+    async fn watch_dead_letters(&self) -> Result<(), StoreError> {
+        let now = self.engine.clock.now();
+        let (count, oldest) = self.engine.store.dead_letters().await?;
+        let age = oldest.map_or(Duration::ZERO, |at| now.since(at));
+        gauge!("queue_dlq_count").set(count as f64);
+        gauge!("queue_dlq_oldest_seconds").set(age.as_secs_f64());
+        let found = [count > 0, age >= OLD_LETTER];
+        let mut known = self.letters.lock().await;
+        let mut changes = Changes::new();
+        for ((rule, severity, message), (found, known)) in
+            LETTER_RULES.into_iter().zip(found.into_iter().zip(known.iter()))
+        {
+            if found == *known {
+                continue;
+            }
+            let subject = "messages".to_owned();
+            changes.push(if found {
+                let labels = serde_json::json!({"count": count.to_string()}).to_string();
+                let id = self.engine.ids.uuid();
+                Write::FireAlert(NewAlert { id, rule, subject, severity, message, labels, now })
+            } else {
+                Write::ResolveAlert(AlertResolution { rule, subject, now })
+            });
+        }
+        match self.engine.store.commit(changes).await {
+            Ok(()) => *known = found,
+            Err(CommitError::Store(error)) => return Err(error),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
     async fn run_once(&self) -> Result<(), StoreError> {
         gauge!("outbox_pending_count").set(self.engine.store.waiting_count().await? as f64);
@@ -49,6 +100,6 @@ impl Watchman {
             let count = self.engine.store.payment_count(status).await?;
             gauge!("payment_active_count", "status" => status.as_str()).set(count as f64);
         }
-        Ok(())
+        self.watch_dead_letters().await
     }
 }

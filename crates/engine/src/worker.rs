@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use metrics::{counter, histogram};
-use tashika_domain::changes::{Attempt, Settle};
+use tashika_domain::changes::{Attempt, Release, Settle};
 use tashika_domain::effect::{self, Effect, Verdict};
 use tashika_domain::ledger::{self, Clearance, IDEMPOTENCY_CONFLICT, LedgerKey};
 use tashika_domain::outcome::{Outcome, Reason};
@@ -108,6 +108,10 @@ async fn perform_once(
     }
     let started_at = engine.clock.now();
     let tried = attempt(&*handler, effect, started_at).await;
+    if let Some(run_at) = tried.put_off {
+        put_off(engine, effect, run_at).await;
+        return None;
+    }
     effect.in_doubt &= !tried.doubt_cleared;
     let took = engine.clock.now().since(started_at);
     histogram!("outbox_latency_ms", "phase" => "send").record(millis(took));
@@ -127,6 +131,16 @@ fn panicked(panic: &(dyn Any + Send)) -> Tried {
         .unwrap_or_else(|| "the handler panicked".to_owned());
     // It may have panicked after sending.
     Tried::new(Outcome::Lost(Reason::new(effect::HANDLER_PANICKED, message)))
+}
+
+/// Gives the effect back untouched, for later.
+async fn put_off(engine: &Engine, effect: &Effect, run_at: Timestamp) {
+    counter!("outbox_processed_total", "outcome" => "put_off").increment(1);
+    let now = engine.clock.now();
+    let release = Write::Release(Release { lease: lease(effect), now, run_at });
+    if let Err(error) = commit(engine, release.into()).await {
+        not_settled(effect, &error);
+    }
 }
 
 /// Whether the effect is still ours to perform.
@@ -262,7 +276,9 @@ async fn settle_once(
         None => Settled::new(verdict.clone(), Changes::new()),
     };
     let mut changes = settled.changes;
-    if let Some(record) = record(engine, effect, tried, started_at, now) {
+    if !settled.recorded
+        && let Some(record) = record(engine, effect, tried, started_at, now)
+    {
         changes.push(Write::Attempt(record));
     }
     changes.push(Write::Settle(settlement(engine, effect, settled.verdict.clone(), now)));

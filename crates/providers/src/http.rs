@@ -1,4 +1,5 @@
-//! The one place that makes HTTP clients, and that says what is *known* after a call.
+//! The one place that makes HTTP clients for the operator's URLs (those of callers are the
+//! [courier](crate::courier)'s), and that says what is *known* after a call.
 //!
 //! Used by every adapter of this crate. After [`Client::call`] exactly one of three things is true,
 //! and [`Known`] says which:
@@ -33,7 +34,7 @@
 //! It does not sign, does not interpret status codes, and does not protect against internal
 //! addresses: the URLs it is given come from the operator's configuration.
 
-mod classify;
+pub(crate) mod classify;
 mod retry_after;
 
 use std::fmt;
@@ -45,6 +46,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
+pub(crate) use retry_after::http_date;
 pub use retry_after::{RETRY_AFTER_MAX, retry_after};
 
 /// Largest reply that is read. A report of an execution has a few hundred bytes; whatever is larger
@@ -53,7 +55,7 @@ pub const BODY_MAX: usize = 64 * 1024;
 
 /// Idle connections are dropped after this long: well below the 60 s after which common load
 /// balancers drop theirs without telling, so that few requests meet a dead connection.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE_CONNECTIONS_PER_HOST: usize = 16;
 
 /// How a client behaves.

@@ -5,21 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
-use tashika_domain::{Lane, event, order, payment, webhook};
+use tashika_domain::{Lane, event, message, order, payment, webhook};
 use tashika_engine::commands::billing::Billings;
+use tashika_engine::commands::message::{Messages, QueueRules};
 use tashika_engine::commands::order::Orders;
 use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Clock, DeliveryHandler, Engine, EventHandler, ExpiryHandler, Ids, OrderHandler, PaymentHandler,
-    RECONCILE_KIND, ReconcileHandler, Settings, StoredBook, Till, WebhookHandler,
+    Clock, DeliveryHandler, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing,
+    MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler,
+    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
 use tashika_providers::broker::paper::PaperBroker;
+use tashika_providers::courier::{Courier, CourierConfig, CourierError};
 use tashika_providers::gateway::Gateway;
 use tashika_providers::gateway::http::{HttpGateway, HttpGatewayConfig, HttpGatewayConfigError};
 use tashika_providers::gateway::sandbox::SandboxGateway;
@@ -32,9 +36,12 @@ use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
-    RateLimits, SourceConfig, WebhookConfig, WorkerConfig,
+    QueueConfig, RateLimits, SourceConfig, WebhookConfig, WorkerConfig,
 };
 use crate::telemetry::span_parent;
+
+/// How long a destination may take to be connected to.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct App {
     pub store: Store,
@@ -46,6 +53,11 @@ pub struct App {
     sinks: Vec<Arc<Sink>>,
     /// Whom webhooks are forwarded to, by name.
     workers: BTreeMap<String, Arc<Sink>>,
+    /// The message queue.
+    pub messages: Arc<Messages>,
+    gates: Arc<Gates>,
+    recent: Arc<Recent>,
+    courier: Courier,
 }
 
 /// Why a process could not be put together.
@@ -63,6 +75,8 @@ pub enum AppError {
     Sink(#[from] SinkError),
     #[error("WEBHOOK_FORWARD, WEBHOOK_FORWARD_SECRET: {0}")]
     Worker(SinkError),
+    #[error("the client for deliveries: {0}")]
+    Courier(#[from] CourierError),
     #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
     Source(#[from] SourceError),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
@@ -84,7 +98,31 @@ impl App {
         rules.sinks = sinks.iter().map(|sink| sink.name().to_owned()).collect();
         let gateway = gateway(&config.payments, &store)?;
         let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
-        Ok(Self { store, clock, ids, limits, broker, till, sinks, workers })
+        let (gates, recent) = (Arc::new(Gates::default()), Arc::new(Recent::default()));
+        let messages = Arc::new(Messages::new(
+            store.clone(),
+            clock,
+            ids.clone(),
+            Arc::clone(&gates),
+            Arc::clone(&recent),
+            Arc::new(key_ring(&config.queue, &store)),
+            queue_rules(config),
+        ));
+        let courier = courier(&config.queue)?;
+        Ok(Self {
+            store,
+            clock,
+            ids,
+            limits,
+            broker,
+            till,
+            sinks,
+            workers,
+            messages,
+            gates,
+            recent,
+            courier,
+        })
     }
 
     /// For commands that look: a typing error in a path must not make a new, empty database.
@@ -125,6 +163,7 @@ impl App {
             capacity: config.capacity,
             prune_every: config.prune_interval,
             keep_webhooks: config.webhooks.keep,
+            keep_messages: config.queue.keep,
             seal_every: config.seal_interval,
             keep_audit: config.keep_audit,
             join_trace: span_parent,
@@ -140,7 +179,10 @@ impl App {
             .effect(
                 webhook::DELIVERY_KIND,
                 DeliveryHandler::new(self.store.clone(), self.workers.clone()),
-            );
+            )
+            .effect(message::KIND, self.message_handler(config))
+            .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
+            .gates(Arc::clone(&self.gates));
         if let Some(interval) = config.payments.reconcile_interval {
             let handler =
                 ReconcileHandler::new(Arc::clone(&self.till), interval, config.payments.rules.keep);
@@ -160,6 +202,20 @@ impl App {
             }
         }
         if works { engine } else { engine.without_claims() }
+    }
+
+    fn message_handler(&self, config: &Config) -> MessageHandler {
+        MessageHandler {
+            store: self.store.clone(),
+            ids: self.ids.clone(),
+            courier: Arc::new(self.courier.clone()),
+            keys: Arc::clone(&self.messages.keys),
+            traffic: Traffic::new(config.queue.destination_concurrency),
+            gates: Arc::clone(&self.gates),
+            recent: Arc::clone(&self.recent),
+            keep: config.lane(&Lane::DELIVERIES).keep,
+            reopen: config.queue.dedup_reopen,
+        }
     }
 
     fn webhook_handler(&self, config: &Config, worker: &str) -> WebhookHandler {
@@ -188,6 +244,30 @@ impl App {
         let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
         Payments::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
     }
+}
+
+fn key_ring(config: &QueueConfig, store: &Store) -> KeyRing {
+    let text = |key: &secrecy::SecretString| key.expose_secret().to_owned();
+    let fixed = config.keys.as_ref().map(|(current, next)| (text(current), text(next)));
+    KeyRing::new(store.clone(), fixed)
+}
+
+fn queue_rules(config: &Config) -> QueueRules {
+    QueueRules {
+        dedup_window: config.queue.dedup_window,
+        keep: config.lane(&Lane::DELIVERIES).keep,
+        guard: config.queue.guard.clone(),
+    }
+}
+
+fn courier(config: &QueueConfig) -> Result<Courier, CourierError> {
+    Courier::new(CourierConfig {
+        max_timeout: config.max_timeout,
+        connect_timeout: CONNECT_TIMEOUT,
+        max_response: config.max_response,
+        guard: config.guard.clone(),
+        roots_pem: None,
+    })
 }
 
 fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, AppError> {

@@ -8,6 +8,7 @@
 pub mod documentation;
 pub mod keys;
 mod payments;
+mod queue;
 mod rules;
 mod source;
 mod value;
@@ -25,6 +26,7 @@ use tashika_domain::{Lane, LanePolicy};
 use url::Url;
 
 pub use payments::{EventConfig, GatewayKind, PaymentConfig};
+pub use queue::{QstashConfig, QueueConfig};
 pub use rules::ANSWER_MARGIN;
 pub use source::{DEFAULTS, Origin, Setting, Sources};
 use value::Value;
@@ -59,6 +61,7 @@ pub struct Config {
     pub payments: PaymentConfig,
     pub events: EventConfig,
     pub webhooks: WebhookConfig,
+    pub queue: QueueConfig,
     pub seal_interval: Duration,
     /// `None`: for ever.
     pub keep_audit: Option<Duration>,
@@ -264,6 +267,7 @@ fn build(read: &mut Reader) -> Config {
         payments: payments::payments(read, read.lane_policy(Some(&Lane::PAYMENTS)).keep),
         events: payments::events(read),
         webhooks: webhooks::webhooks(read),
+        queue: queue::queue(read),
         seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
         keep_audit: match read.float("AUDIT_KEEP_DAYS") {
             0.0 => None,
@@ -412,7 +416,7 @@ impl Reader {
         let rate = self.float(&name("RATE_PER_SEC"));
         LanePolicy {
             concurrency: usize::try_from(int("CONCURRENCY")).unwrap_or(usize::MAX),
-            batch: self.size(&name("BATCH")),
+            batch: usize::try_from(int("BATCH")).unwrap_or(usize::MAX),
             rate_per_sec: (rate > 0.0).then_some(rate),
             lease: self.span(&name("LOCK_LEASE_SEC")),
             max_attempts: small("MAX_ATTEMPTS"),

@@ -77,6 +77,10 @@ pub enum Key {
     Event,
     /// The office or the customer of a billing.
     Billing,
+    /// The key that keeps duplicates of a message out.
+    Message,
+    /// The name of a queue, a flow control, a group of URLs, a schedule.
+    Name,
 }
 
 impl std::fmt::Display for Key {
@@ -86,6 +90,8 @@ impl std::fmt::Display for Key {
             Self::Effect => "effect",
             Self::Event => "event",
             Self::Billing => "billing",
+            Self::Message => "message",
+            Self::Name => "name",
         })
     }
 }

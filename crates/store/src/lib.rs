@@ -18,16 +18,23 @@ mod effects;
 mod enqueue;
 mod error;
 mod filter;
+mod flow;
 mod gate;
+mod group;
+mod keys;
 mod ledger;
+mod message;
+mod message_log;
 mod migrate;
 mod outbox;
 mod payment;
 mod postgres;
+mod queue;
 mod race;
 mod refund;
 mod row;
 mod sandbox;
+mod schedule;
 mod sqlite;
 mod step;
 mod table;
@@ -41,6 +48,7 @@ use std::sync::Arc;
 
 use tashika_domain::effect::EffectId;
 use tashika_domain::ledger::LedgerKey;
+use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::{Changes, NewEffect, Write};
 use uuid::Uuid;
 
@@ -53,6 +61,7 @@ pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
 pub use gate::{Gate, Moment};
+pub use message::{MessageCount, MessageFilter, Order};
 pub use migrate::{Applied, KNOWN_VERSION};
 pub use payment::{PaymentFilter, TimelineLine};
 pub use race::RaceRow;
@@ -231,32 +240,37 @@ fn collision(changes: &Changes) -> Option<CommitError> {
             Write::Enqueue(NewEffect { kind, key: Some(key), .. }) => {
                 (About::Key(kind, key), CommitError::Taken(Key::Effect))
             }
-            Write::PaymentInsert(payment) | Write::PaymentUpdate(payment) => {
-                let id = payment.id;
-                (About::Row(id), CommitError::Outdated { table: "payments", id })
-            }
-            Write::RefundInsert(refund) | Write::RefundUpdate(refund) => {
-                let id = refund.id;
-                (About::Row(id), CommitError::Outdated { table: "refunds", id })
-            }
-            Write::WebhookInsert(event) | Write::WebhookUpdate(event) => {
-                let id = event.id;
-                (About::Row(id), CommitError::Outdated { table: "webhook_events", id })
-            }
-            Write::BillingInsert(billing) | Write::BillingUpdate(billing) => {
-                let id = billing.id;
-                (About::Row(id), CommitError::Outdated { table: "billings", id })
-            }
             Write::Settle(end) => effect(end.lease.id),
             Write::Release(release) => effect(release.lease.id),
             Write::Requeue(wish) => effect(wish.id),
-            _ => continue,
+            Write::Reschedule(wish) => effect(wish.id),
+            other => match row_of(other) {
+                Some((table, id)) => (About::Row(id), CommitError::Outdated { table, id }),
+                None => continue,
+            },
         };
         if !seen.insert((rank(write), about)) {
             return Some(error);
         }
     }
     None
+}
+
+/// The row that a write is about, where it is written whole.
+pub(crate) fn row_of(write: &Write) -> Option<(&'static str, Uuid)> {
+    Some(match write {
+        Write::PaymentInsert(row) | Write::PaymentUpdate(row) => ("payments", row.id),
+        Write::RefundInsert(row) | Write::RefundUpdate(row) => ("refunds", row.id),
+        Write::WebhookInsert(row) | Write::WebhookUpdate(row) => ("webhook_events", row.id),
+        Write::BillingInsert(row) | Write::BillingUpdate(row) => ("billings", row.id),
+        Write::MessageInsert(row) | Write::MessageUpdate(row) => ("messages", row.id),
+        Write::QueueInsert(row) | Write::QueueUpdate(row) => ("queues", row.id),
+        Write::FlowInsert(row) | Write::FlowUpdate(row) => ("flow_controls", row.id),
+        Write::GroupInsert(row) | Write::GroupUpdate(row) => ("url_groups", row.id),
+        Write::ScheduleInsert(row) | Write::ScheduleUpdate(row) => ("schedules", row.id),
+        Write::KeysInsert(_) | Write::KeysUpdate(_) => ("signing_keys", SigningKeys::ID),
+        _ => return None,
+    })
 }
 
 /// The order in which the kinds of writes are performed: the ledger first.
@@ -274,17 +288,32 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::WebhookUpdate(_) => 9,
         Write::BillingInsert(_) => 10,
         Write::BillingUpdate(_) => 11,
-        Write::Enqueue(_) => 12,
-        Write::Settle(_) => 13,
-        Write::Release(_) => 14,
-        Write::Requeue(_) => 15,
-        Write::Attempt(_) => 16,
-        Write::OpenCase(_) => 17,
-        Write::ResolveCase(_) => 18,
-        Write::PaymentLine(_) => 19,
-        Write::FireAlert(_) => 20,
-        Write::ResolveAlert(_) => 21,
-        Write::Race(_) => 22,
-        Write::Audit(_) => 23,
+        Write::MessageUpdate(_) => 12,
+        Write::MessageInsert(_) => 13,
+        Write::QueueInsert(_) => 14,
+        Write::QueueUpdate(_) => 15,
+        Write::FlowInsert(_) => 16,
+        Write::FlowUpdate(_) => 17,
+        Write::GroupInsert(_) => 18,
+        Write::GroupUpdate(_) => 19,
+        Write::ScheduleInsert(_) => 20,
+        Write::ScheduleUpdate(_) => 21,
+        Write::KeysInsert(_) => 22,
+        Write::KeysUpdate(_) => 23,
+        Write::Enqueue(_) => 24,
+        Write::Settle(_) => 25,
+        Write::Release(_) => 26,
+        Write::Requeue(_) => 27,
+        Write::Reschedule(_) => 28,
+        Write::Withdraw(_) => 29,
+        Write::Attempt(_) => 30,
+        Write::OpenCase(_) => 31,
+        Write::ResolveCase(_) => 32,
+        Write::PaymentLine(_) => 33,
+        Write::MessageLog(_) => 34,
+        Write::FireAlert(_) => 35,
+        Write::ResolveAlert(_) => 36,
+        Write::Race(_) => 37,
+        Write::Audit(_) => 38,
     }
 }

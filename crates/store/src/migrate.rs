@@ -36,6 +36,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0003_webhooks.sqlite.sql"),
         postgres: include_str!("../migrations/0003_webhooks.pg.sql"),
     },
+    Migration {
+        version: 4,
+        name: "queue",
+        sqlite: include_str!("../migrations/0004_queue.sqlite.sql"),
+        postgres: include_str!("../migrations/0004_queue.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

@@ -1,7 +1,7 @@
 //! `outbox`: writing effects. The claim is in [`crate::claim`], reads are in [`crate::effects`].
 
 use rusqlite::{Connection, params};
-use tashika_domain::changes::{Release, Requeue, Settle};
+use tashika_domain::changes::{Release, Requeue, Reschedule, Settle, Withdraw};
 use tashika_domain::effect::{EffectId, NewEffect, Verdict};
 use tashika_domain::outcome::Reason;
 use tashika_domain::{Status, Timestamp};
@@ -77,12 +77,13 @@ const SETTLE_PG: &str = "update outbox o set status = t.status, attempts = o.att
      returning o.id";
 
 const RELEASE_SQLITE: &str = "update outbox set status = 'pending', locked_by = null,
-        locked_at = null, next_run_at = ?3, updated_at = ?3
+        locked_at = null, next_run_at = ?4, updated_at = ?3
      where id = ?1 and fence = ?2 and status = 'sending'";
 
 const RELEASE_PG: &str = "update outbox o set status = 'pending', locked_by = null,
-        locked_at = null, next_run_at = t.now, updated_at = t.now
-      from unnest($1::uuid[], $2::int8[], $3::timestamptz[]) as t (id, fence, now)
+        locked_at = null, next_run_at = t.run_at, updated_at = t.now
+      from unnest($1::uuid[], $2::int8[], $3::timestamptz[], $4::timestamptz[])
+        as t (id, fence, now, run_at)
      where o.id = t.id and o.fence = t.fence and o.status = 'sending'
      returning o.id";
 
@@ -97,6 +98,23 @@ const REQUEUE_PG: &str = "update outbox o set status = 'pending', attempts = 0,
       from unnest($1::uuid[], $2::timestamptz[], $3::bool[]) as t (id, now, without_doubt)
      where o.id = t.id and o.status = 'aborted'
      returning o.id";
+
+const RESCHEDULE_SQLITE: &str = "update outbox set next_run_at = ?2
+     where id = ?1 and status in ('pending', 'failed')";
+
+const RESCHEDULE_PG: &str = "update outbox o set next_run_at = t.run_at
+      from unnest($1::uuid[], $2::timestamptz[]) as t (id, run_at)
+     where o.id = t.id and o.status in ('pending', 'failed')
+     returning o.id";
+
+const WITHDRAW_SQLITE: &str = "update outbox set status = 'aborted', last_error_code = ?3,
+        updated_at = ?2
+     where id = ?1 and status in ('pending', 'failed')";
+
+const WITHDRAW_PG: &str = "update outbox o set status = 'aborted', last_error_code = t.code,
+        updated_at = t.now
+      from unnest($1::uuid[], $2::timestamptz[], $3::text[]) as t (id, now, code)
+     where o.id = t.id and o.status in ('pending', 'failed')";
 
 pub(crate) fn enqueue_sqlite(db: &Connection, effect: &NewEffect) -> Result<(), CommitError> {
     let count = db.prepare_cached(ENQUEUE_SQLITE)?.execute(params![
@@ -216,11 +234,12 @@ pub(crate) fn settle_pg(rows: Vec<(Owner, &Settle)>) -> Step<'_> {
 }
 
 pub(crate) fn release_sqlite(db: &Connection, release: &Release) -> Result<(), CommitError> {
-    let Release { lease, now } = release;
+    let Release { lease, now, run_at } = release;
     let count = db.prepare_cached(RELEASE_SQLITE)?.execute(params![
         lease.id.0.as_bytes(),
         lease.fence,
-        now.as_micros()
+        now.as_micros(),
+        run_at.as_micros()
     ])?;
     expect_one(count, lease.id)
 }
@@ -232,6 +251,7 @@ pub(crate) fn release_pg(rows: Vec<(Owner, &Release)>) -> Step<'_> {
             column(&rows, |r| r.lease.id.0),
             column(&rows, |r| r.lease.fence),
             column(&rows, |r| PgTime(r.now)),
+            column(&rows, |r| PgTime(r.run_at)),
         ],
         judge: Box::new(move |found| {
             stale(rows.iter().map(|(owner, r)| (*owner, r.lease.id.0)), found)
@@ -257,6 +277,42 @@ pub(crate) fn requeue_pg(rows: Vec<(Owner, &Requeue)>) -> Step<'_> {
             column(&rows, |r| r.without_doubt),
         ],
         judge: Box::new(move |found| stale(rows.iter().map(|(owner, r)| (*owner, r.id.0)), found)),
+    }
+}
+
+pub(crate) fn reschedule_sqlite(db: &Connection, wish: &Reschedule) -> Result<(), CommitError> {
+    let count = db
+        .prepare_cached(RESCHEDULE_SQLITE)?
+        .execute(params![wish.id.0.as_bytes(), wish.run_at.as_micros()])?;
+    expect_one(count, wish.id)
+}
+
+pub(crate) fn reschedule_pg(rows: Vec<(Owner, &Reschedule)>) -> Step<'_> {
+    Step {
+        sql: RESCHEDULE_PG,
+        params: vec![column(&rows, |r| r.id.0), column(&rows, |r| PgTime(r.run_at))],
+        judge: Box::new(move |found| stale(rows.iter().map(|(owner, r)| (*owner, r.id.0)), found)),
+    }
+}
+
+pub(crate) fn withdraw_sqlite(db: &Connection, end: &Withdraw) -> Result<(), CommitError> {
+    db.prepare_cached(WITHDRAW_SQLITE)?.execute(params![
+        end.id.0.as_bytes(),
+        end.now.as_micros(),
+        end.code
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn withdraw_pg<'a>(rows: &[(Owner, &'a Withdraw)]) -> Step<'a> {
+    Step {
+        sql: WITHDRAW_PG,
+        params: vec![
+            column(rows, |r| r.id.0),
+            column(rows, |r| PgTime(r.now)),
+            column(rows, |r| r.code),
+        ],
+        judge: Box::new(|_| Vec::new()),
     }
 }
 

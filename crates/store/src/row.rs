@@ -269,6 +269,11 @@ impl<'a> Reader<'a> {
         T::try_from(number).map_err(|_| self.corrupt(column, format!("{number} is out of range")))
     }
 
+    pub fn opt_number<T: TryFrom<i64>>(&self, column: &'static str) -> Read<Option<T>> {
+        let found = self.row.opt_int(column).map_err(|cause| self.corrupt(column, cause))?;
+        found.map(|_| self.number(column)).transpose()
+    }
+
     pub fn time(&self, column: &'static str) -> Read<Timestamp> {
         self.present(column, self.row.opt_time(column))
     }

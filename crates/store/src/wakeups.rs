@@ -102,7 +102,8 @@ impl Work {
                 }
                 Write::Enqueue(effect) => work.at(effect.run_at),
                 Write::Requeue(wish) => work.at(wish.now),
-                Write::Release(release) => work.at(release.now),
+                Write::Release(release) => work.at(release.run_at),
+                Write::Reschedule(wish) => work.now(&wish.lane, wish.run_at),
                 Write::Settle(end) => {
                     if let Verdict::Retry { run_at, .. } = end.verdict {
                         work.at(run_at);

@@ -12,6 +12,8 @@ mod latency;
 mod limit;
 mod limit_postgres;
 mod limit_sqlite;
+mod messages;
+mod messages_sink;
 mod payments;
 mod pinned;
 mod server;
@@ -57,10 +59,11 @@ pub enum Scenario {
     Footprint,
     Payments,
     Webhooks,
+    Messages,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Enqueue,
         Self::Cycle,
         Self::Latency,
@@ -68,6 +71,7 @@ impl Scenario {
         Self::Footprint,
         Self::Payments,
         Self::Webhooks,
+        Self::Messages,
     ];
 
     #[must_use]
@@ -80,6 +84,7 @@ impl Scenario {
             Self::Footprint => "footprint",
             Self::Payments => "payments",
             Self::Webhooks => "webhooks",
+            Self::Messages => "messages",
         }
     }
 
@@ -137,6 +142,7 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> anyhow::Res
                 Scenario::Footprint => footprint::measure(&world).await,
                 Scenario::Payments => payments::measure(&world, options).await,
                 Scenario::Webhooks => webhooks::measure(&world, options).await,
+                Scenario::Messages => messages::measure(&world, options).await,
             }
             .with_context(|| format!("measuring {} on {}", scenario.as_str(), world.name()))?;
             for figure in measured {

@@ -44,7 +44,7 @@ fn no_connection(error: &reqwest::Error, connect_timeout: Duration) -> NotSent {
 
 /// The TLS library reports through `io::Error`s, one inside the other, whose `source` skips the error
 /// that they wrap.
-fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+pub(crate) fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     match cause.downcast_ref::<io::Error>() {
         Some(io) => tls_error(io.get_ref()?),
         None => cause.downcast_ref::<rustls::Error>(),
@@ -52,7 +52,7 @@ fn tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> 
 }
 
 /// The text of the first cause: the outer layers repeat the URL, which may hold a client's key.
-pub(super) fn innermost(error: &reqwest::Error) -> String {
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     match chain(error).last() {
         Some(cause) => cause.to_string(),
         None => "the connection failed".to_owned(),
@@ -60,7 +60,9 @@ pub(super) fn innermost(error: &reqwest::Error) -> String {
 }
 
 /// The causes below `error`, without itself.
-fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+pub(crate) fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = error.source();
     std::iter::from_fn(move || {
         let cause = next?;

@@ -35,7 +35,7 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-fn http_date(text: &str) -> Option<Timestamp> {
+pub(crate) fn http_date(text: &str) -> Option<Timestamp> {
     let date =
         DATE_FORMS.iter().find_map(|form| strtime::parse(form, text).ok()?.to_datetime().ok())?;
     // Only the last day of the year 9999 does not fit, and servers do write it to say "never".

@@ -7,6 +7,12 @@ mod broker;
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod courier;
+#[cfg(test)]
+mod courier_guard;
+#[cfg(test)]
+mod courier_wire;
+#[cfg(test)]
 mod gateway;
 #[cfg(test)]
 mod gateway_http;
@@ -20,6 +26,8 @@ mod gateway_stripe_states;
 mod localstripe;
 #[cfg(test)]
 mod observed;
+#[cfg(test)]
+mod qstash;
 #[cfg(test)]
 mod reuse;
 #[cfg(test)]

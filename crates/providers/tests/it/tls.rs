@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use crate::client::post;
 use crate::server::reply;
 
-const ROOT: &[u8] = include_bytes!("data/root.pem");
-const CERTIFICATE: &[u8] = include_bytes!("data/localhost.pem");
+pub const ROOT: &[u8] = include_bytes!("data/root.pem");
+pub const CERTIFICATE: &[u8] = include_bytes!("data/localhost.pem");
 const KEY: &[u8] = include_bytes!("data/localhost.key.pem");
 
 fn config() -> ClientConfig {
@@ -29,7 +29,7 @@ fn config() -> ClientConfig {
 }
 
 /// Answers one TLS connection with `bytes` (or not at all) and returns where.
-async fn after_client_hello(bytes: Option<&'static [u8]>) -> String {
+pub async fn after_client_hello(bytes: Option<&'static [u8]>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -45,7 +45,7 @@ async fn after_client_hello(bytes: Option<&'static [u8]>) -> String {
 }
 
 /// A TLS server for one connection; returns where, and what it decrypted.
-fn tls_server() -> (String, std::thread::JoinHandle<Vec<u8>>) {
+pub fn tls_server() -> (String, std::thread::JoinHandle<Vec<u8>>) {
     let certificates =
         CertificateDer::pem_slice_iter(CERTIFICATE).collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(KEY).unwrap();

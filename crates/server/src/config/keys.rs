@@ -5,6 +5,7 @@
 //! if it has a row here. The table does not say how settings depend on each other: see `rules`.
 
 mod payments;
+mod queue;
 mod webhooks;
 
 use tashika_domain::Lane;
@@ -110,19 +111,20 @@ pub const PER_LANE: [&str; 9] = [
 
 /// Every setting, in the order of the documentation.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(payments::KEYS).chain(webhooks::KEYS)
+    KEYS.iter().chain(payments::KEYS).chain(webhooks::KEYS).chain(queue::KEYS)
 }
 
 /// Defaults of single lanes that differ from those of all: money must not wait in a short queue
 /// behind a gateway that has stopped answering, nor news behind a sink; and senders of webhooks try
 /// again themselves, so we do not try for long.
-pub const LANE_DEFAULTS: [(Lane, &str, &str); 8] = [
+pub const LANE_DEFAULTS: [(Lane, &str, &str); 9] = [
     (Lane::PAYMENTS, "CONCURRENCY", "32"),
     (Lane::EVENTS, "CONCURRENCY", "16"),
     (Lane::WEBHOOKS, "CONCURRENCY", "32"),
     (Lane::WEBHOOKS, "MAX_ATTEMPTS", "4"),
     (Lane::WEBHOOKS, "BACKOFF_SEC", "[1, 2, 4]"),
-    (Lane::DELIVERIES, "CONCURRENCY", "32"),
+    (Lane::DELIVERIES, "CONCURRENCY", "256"),
+    (Lane::DELIVERIES, "BATCH", "256"),
     (Lane::DELIVERIES, "MAX_ATTEMPTS", "4"),
     (Lane::DELIVERIES, "BACKOFF_SEC", "[1, 2, 4]"),
 ];

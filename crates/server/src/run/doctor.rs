@@ -69,6 +69,10 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         Err(error @ (AppError::Sink(_) | AppError::Worker(_) | AppError::Source(_))) => {
             findings.push(Finding::bad("events", error.to_string(), "correct the setting"));
         }
+        Err(error @ AppError::Courier(_)) => {
+            let advice = "install the machine's root certificates";
+            findings.push(Finding::bad("deliveries", error.to_string(), advice));
+        }
         Ok(app) => {
             findings.extend(database(&app).await?);
             findings.extend(workers(&app, config).await?);

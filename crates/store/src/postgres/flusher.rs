@@ -135,6 +135,7 @@ enum Touch<'a> {
     Row(Uuid),
     Event(&'a str, &'a str),
     Alert(&'a str, &'a str),
+    MessageKey(&'a str),
 }
 
 fn touches(changes: &Changes) -> Vec<Touch<'_>> {
@@ -155,24 +156,30 @@ fn touches(changes: &Changes) -> Vec<Touch<'_>> {
             Write::Settle(end) => touched.push(Touch::Effect(end.lease.id)),
             Write::Release(release) => touched.push(Touch::Effect(release.lease.id)),
             Write::Requeue(wish) => touched.push(Touch::Effect(wish.id)),
+            Write::Reschedule(wish) => touched.push(Touch::Effect(wish.id)),
+            Write::Withdraw(end) => touched.push(Touch::Effect(end.id)),
             Write::OpenCase(new) => touched.push(Touch::Case(new.kind, &new.subject_id)),
             Write::ResolveCase(end) => touched.push(Touch::Case(end.kind, &end.subject_id)),
-            Write::PaymentInsert(payment) | Write::PaymentUpdate(payment) => {
-                touched.push(Touch::Row(payment.id));
-            }
             Write::RefundInsert(refund) | Write::RefundUpdate(refund) => {
                 touched.push(Touch::Row(refund.payment_id));
             }
             Write::WebhookInsert(event) | Write::WebhookUpdate(event) => {
                 touched.push(Touch::Event(&event.source, &event.event_id));
             }
-            Write::BillingInsert(billing) | Write::BillingUpdate(billing) => {
-                touched.push(Touch::Row(billing.id));
-            }
             Write::FireAlert(alert) => touched.push(Touch::Alert(alert.rule, &alert.subject)),
             Write::ResolveAlert(end) => touched.push(Touch::Alert(end.rule, &end.subject)),
-            // Goes with the settlement of its effect, with its payment, or is nobody else's.
-            Write::Attempt(_) | Write::PaymentLine(_) | Write::Race(_) | Write::Audit(_) => {}
+            // Goes with the settlement of its effect, with its payment, with its message, or is
+            // nobody else's.
+            Write::Attempt(_)
+            | Write::PaymentLine(_)
+            | Write::MessageLog(_)
+            | Write::Race(_)
+            | Write::Audit(_) => {}
+            Write::MessageInsert(message) => {
+                touched.push(Touch::Row(message.id));
+                touched.extend(message.dedup_key.as_deref().map(Touch::MessageKey));
+            }
+            row => touched.extend(crate::row_of(row).map(|(_, id)| Touch::Row(id))),
         }
     }
     touched
@@ -430,14 +437,29 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(WebhookUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(BillingInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(BillingUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(MessageUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(MessageInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(QueueInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(QueueUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(FlowInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(FlowUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(GroupInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(GroupUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(ScheduleInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(ScheduleUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(KeysInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(KeysUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(Enqueue, |rows| outbox::enqueue_pg(rows));
     step!(Settle, |rows| outbox::settle_pg(rows));
     step!(Release, |rows| outbox::release_pg(rows));
     step!(Requeue, |rows| outbox::requeue_pg(rows));
+    step!(Reschedule, |rows| outbox::reschedule_pg(rows));
+    step!(Withdraw, |rows| outbox::withdraw_pg(&rows));
     step!(Attempt, |rows| attempt::record_pg(&rows));
     step!(OpenCase, |rows| case::open_pg(&rows));
     step!(ResolveCase, |rows| case::resolve_pg(&rows));
     step!(PaymentLine, |rows| payment::line_pg(&rows));
+    step!(MessageLog, |rows| table::insert_pg(&unboxed(&rows)));
     step!(FireAlert, |rows| alert::fire_pg(&rows));
     step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
     step!(Race, |rows| race::record_pg(&rows));

@@ -292,7 +292,7 @@ pub fn abort(lease: Lease, in_doubt: bool, now: Timestamp) -> Write {
 }
 
 pub fn release(lease: Lease, now: Timestamp) -> Write {
-    Write::Release(Release { lease, now })
+    Write::Release(Release { lease, now, run_at: now })
 }
 
 pub fn requeue(id: EffectId, without_doubt: bool, now: Timestamp) -> Write {

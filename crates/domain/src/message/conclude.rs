@@ -1,0 +1,182 @@
+//! What an attempt to deliver means for its message.
+//!
+//! Delivery is at least once: whatever was not answered is tried again, and consumers tell a repeat by
+//! the message's id. An attempt whose worker disappeared is repeated without being counted, so that
+//! crashes of ours do not use up a message's retries; only a message that takes its worker down again
+//! and again is given up for it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::changes::{Changes, Write};
+use crate::effect::Verdict;
+use crate::outcome::Reason;
+use crate::time::Timestamp;
+
+use super::delay::{Expression, default_wait};
+use super::{CANCELLED, Event, LogLine, Logged, Message, PARKED, Response, State, callback};
+
+/// Workers that may disappear over one message before it is given up.
+pub const LAPSES_MAX: u32 = 5;
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Came {
+    Delivered,
+    /// It may be tried again; the destination may have said when.
+    Again {
+        retry_in: Option<Duration>,
+    },
+    /// The destination wants it never again.
+    Never,
+    /// The worker is gone.
+    Lapsed,
+}
+
+/// An attempt that is over.
+#[derive(Clone, Debug)]
+pub struct Attempted {
+    pub came: Came,
+    pub response: Response,
+    /// Failures before this attempt, lapses among them.
+    pub failures: u32,
+    pub lapses: u32,
+    /// Why it failed, for the effect's row.
+    pub reason: Option<Reason>,
+    /// The destination may have got it nevertheless.
+    pub in_doubt: bool,
+    pub started_at: Timestamp,
+    pub now: Timestamp,
+    /// Names the log line; callbacks are named after it.
+    pub id: Uuid,
+    /// When effects may be pruned that are created now, once they are settled.
+    pub expires_at: Timestamp,
+    /// A failed message lets go of its key, so that it can be sent again.
+    pub reopen: bool,
+}
+
+/// What becomes of a message, and of its effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concluded {
+    pub verdict: Verdict,
+    pub changes: Changes,
+}
+
+#[must_use]
+pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
+    if message.state.is_over() {
+        return beside(message, attempt);
+    }
+    match attempt.came {
+        Came::Delivered => {
+            let after = message.ended(Event::Deliver, attempt.now);
+            ended(message, after, Logged::Delivered, attempt)
+        }
+        Came::Never => given_up(message, attempt),
+        Came::Lapsed if attempt.lapses < LAPSES_MAX => again(message, attempt, attempt.now),
+        Came::Lapsed => given_up(message, attempt),
+        Came::Again { retry_in } => {
+            let retried = attempt.failures.saturating_sub(attempt.lapses);
+            if retried >= message.asked.retries {
+                return given_up(message, attempt);
+            }
+            let wait = retry_in.unwrap_or_else(|| wait(message, retried));
+            again(message, attempt, attempt.now.plus(wait))
+        }
+    }
+}
+
+/// The wait before a retry; `retried` is 0 before the first one.
+fn wait(message: &Message, retried: u32) -> Duration {
+    let asked = message.asked.retry_delay.as_deref();
+    match asked.and_then(|text| Expression::parse(text).ok()) {
+        Some(expression) => expression.wait(retried),
+        None => default_wait(retried + 1),
+    }
+}
+
+/// The message ended while the attempt was under way: it was cancelled. What came of the attempt is
+/// on record, and changes nothing.
+fn beside(message: &Message, attempt: &Attempted) -> Concluded {
+    let (what, verdict) = match attempt.came {
+        Came::Delivered => (Logged::Delivered, Verdict::Succeeded),
+        Came::Lapsed => (Logged::Lapsed, aborted(attempt, CANCELLED)),
+        Came::Again { .. } | Came::Never => (Logged::Error, aborted(attempt, CANCELLED)),
+    };
+    Concluded { verdict, changes: log(message, what, None, attempt) }
+}
+
+fn aborted(attempt: &Attempted, code: &str) -> Verdict {
+    let reason = attempt.reason.clone().unwrap_or_else(|| Reason::new(code, ""));
+    Verdict::Aborted { reason, in_doubt: attempt.in_doubt }
+}
+
+fn again(message: &Message, attempt: &Attempted, run_at: Timestamp) -> Concluded {
+    let what = if attempt.came == Came::Lapsed { Logged::Lapsed } else { Logged::Error };
+    let mut changes = log(message, what, Some(run_at), attempt);
+    if what == Logged::Error {
+        changes.extend(callback::after_attempt(message, attempt));
+    }
+    // A wait is not an attempt: meanwhile others of the same flow control may go.
+    let run_at = if message.asked.flow.is_some() {
+        let after = Message { due_at: run_at, ..message.after(Event::Throttle) };
+        changes.push(Write::MessageUpdate(Box::new(after)));
+        PARKED
+    } else {
+        run_at
+    };
+    let reason = attempt.reason.clone().unwrap_or_else(|| Reason::new("FAILED", ""));
+    let verdict = Verdict::Retry { run_at, reason, in_doubt: attempt.in_doubt };
+    Concluded { verdict, changes }
+}
+
+fn given_up(message: &Message, attempt: &Attempted) -> Concluded {
+    let mut after = message.ended(Event::GiveUp, attempt.now);
+    after.dlq_id = Some(dlq_id(message.id, attempt.now));
+    after.response = Some(attempt.response.clone());
+    if attempt.reopen {
+        after.dedup_key = None;
+    }
+    ended(message, after, Logged::Failed, attempt)
+}
+
+/// The name of a dead letter: the moment, and enough of the message's id to tell it from others.
+fn dlq_id(id: Uuid, now: Timestamp) -> String {
+    let (_, low) = id.as_u64_pair();
+    format!("{}-{}", now.as_millis(), low & 0xffff_ffff_ffff)
+}
+
+fn ended(message: &Message, after: Message, what: Logged, attempt: &Attempted) -> Concluded {
+    let mut changes = log(message, what, None, attempt);
+    changes.extend(callback::after_attempt(message, attempt));
+    if let Some(dlq_id) = &after.dlq_id {
+        changes.extend(callback::after_failure(message, dlq_id, attempt));
+    }
+    let verdict = match after.state {
+        State::Delivered => Verdict::Succeeded,
+        _ => aborted(attempt, "FAILED"),
+    };
+    changes.push(Write::MessageUpdate(Box::new(after)));
+    Concluded { verdict, changes }
+}
+
+fn log(
+    message: &Message,
+    what: Logged,
+    next_at: Option<Timestamp>,
+    attempt: &Attempted,
+) -> Changes {
+    Write::MessageLog(Box::new(LogLine {
+        id: attempt.id,
+        message_id: message.id,
+        at: attempt.now,
+        what,
+        started_at: attempt.started_at,
+        retried: attempt.failures,
+        next_at,
+        response: Some(attempt.response.clone()),
+    }))
+    .into()
+}

@@ -1,0 +1,165 @@
+//! Dead letters: looked at, sent again, or buried.
+
+use metrics::counter;
+use tashika_domain::message::asked::Asked;
+use tashika_domain::message::spec::Spec;
+use tashika_domain::message::{self, Draft, Message, accept};
+use tashika_domain::{Changes, Timestamp, Write};
+use tashika_store::{CommitError, MessageFilter};
+use uuid::Uuid;
+
+use super::message::{DECISIONS, Messages, QueueError};
+
+impl Messages {
+    /// A page of dead letters.
+    pub async fn dead_letters(
+        &self,
+        filter: &MessageFilter,
+        limit: i64,
+    ) -> Result<Vec<Message>, QueueError> {
+        let dead = MessageFilter { dead: true, ..filter.clone() };
+        Ok(self.store.messages(&dead, limit).await?)
+    }
+
+    pub async fn dead_letter(&self, dlq_id: &str) -> Result<Message, QueueError> {
+        let filter = MessageFilter { dlq_ids: vec![dlq_id.to_owned()], ..MessageFilter::default() };
+        let found = self.dead_letters(&filter, 1).await?.pop();
+        found.ok_or_else(|| QueueError::NotFound(format!("dlq message {dlq_id} not found")))
+    }
+
+    /// Removes a dead letter. False if it is not one any more.
+    pub async fn bury(&self, letter: &Message) -> Result<bool, QueueError> {
+        Ok(self.settle_letter(letter, |letter, _| message::bury(letter)).await?.is_some())
+    }
+
+    /// Removes up to `limit` dead letters; returns how many.
+    pub async fn bury_all(&self, filter: &MessageFilter, limit: i64) -> Result<u64, QueueError> {
+        let mut buried = 0;
+        for letter in self.dead_letters(filter, limit).await? {
+            buried += u64::from(self.bury(&letter).await?);
+        }
+        Ok(buried)
+    }
+
+    /// Sends a dead letter again, as a new message. `None` if it is not a dead letter any more.
+    pub async fn resend(
+        &self,
+        letter: &Message,
+        overrides: &Spec,
+    ) -> Result<Option<Uuid>, QueueError> {
+        let keep = self.rules.keep;
+        let id = self.ids.uuid();
+        let resent = self
+            .settle_letter(letter, |letter, now| {
+                let (again, changes) = accept(Draft {
+                    id,
+                    asked: overridden(&letter.asked, overrides),
+                    body: std::sync::Arc::clone(&letter.body),
+                    not_before: overrides
+                        .not_before
+                        .or_else(|| overrides.delay.map(|delay| now.plus(delay))),
+                    dedup_key: None,
+                    holds: None,
+                    traceparent: letter.traceparent.clone(),
+                    now,
+                    expires_at: now.plus(keep),
+                });
+                let mut all = message::bury(letter);
+                all.extend(changes);
+                self.gates.stir_for(&again);
+                all
+            })
+            .await?;
+        if resent.is_some() {
+            counter!("queue_resent_total").increment(1);
+            self.gates.stir_for(letter);
+        }
+        Ok(resent.map(|()| id))
+    }
+
+    /// Sends up to `limit` dead letters again; returns the new messages.
+    pub async fn resend_all(
+        &self,
+        filter: &MessageFilter,
+        overrides: &Spec,
+        limit: i64,
+    ) -> Result<Vec<Uuid>, QueueError> {
+        let mut resent = Vec::new();
+        for letter in self.dead_letters(filter, limit).await? {
+            resent.extend(self.resend(&letter, overrides).await?);
+        }
+        Ok(resent)
+    }
+
+    /// Decides about a dead letter, and again if somebody else has changed it meanwhile.
+    async fn settle_letter(
+        &self,
+        letter: &Message,
+        decide: impl Fn(&Message, Timestamp) -> Changes,
+    ) -> Result<Option<()>, QueueError> {
+        let mut letter = letter.clone();
+        for _ in 0..DECISIONS {
+            if letter.dlq_id.is_none() {
+                return Ok(None);
+            }
+            let now = self.clock.now();
+            let mut changes = decide(&letter, now);
+            self.renew_flow(&mut changes, now).await?;
+            match self.store.commit(changes).await {
+                Ok(()) => return Ok(Some(())),
+                Err(CommitError::Store(error)) => return Err(error.into()),
+                Err(_) => letter = self.message(letter.id).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// A message that is sent again may bring its flow control back with it.
+    async fn renew_flow(&self, changes: &mut Changes, now: Timestamp) -> Result<(), QueueError> {
+        let flow = changes.writes().iter().find_map(|write| match write {
+            Write::MessageInsert(message) => message.asked.flow.clone(),
+            _ => None,
+        });
+        let Some(flow) = flow else { return Ok(()) };
+        if self.store.flow_control(&flow.key).await?.is_none() {
+            let control =
+                tashika_domain::message::gate::FlowControl::new(self.ids.uuid(), &flow, now);
+            changes.push(Write::FlowInsert(Box::new(control)));
+        }
+        Ok(())
+    }
+}
+
+/// What was asked before, with what is asked for now in its place.
+fn overridden(before: &Asked, spec: &Spec) -> Asked {
+    let mut after = before.clone();
+    after.headers.extend(spec.headers.clone());
+    if let Some(method) = spec.method {
+        after.method = method;
+    }
+    if let Some(retries) = spec.retries {
+        after.retries = retries;
+    }
+    if spec.retry_delay.is_some() {
+        after.retry_delay.clone_from(&spec.retry_delay);
+    }
+    if spec.timeout.is_some() {
+        after.timeout = spec.timeout;
+    }
+    if spec.callback.is_some() {
+        after.callback.clone_from(&spec.callback);
+    }
+    if spec.failure_callback.is_some() {
+        after.failure_callback.clone_from(&spec.failure_callback);
+    }
+    if spec.flow.is_some() {
+        after.flow.clone_from(&spec.flow);
+    }
+    if !spec.labels.is_empty() {
+        after.labels.clone_from(&spec.labels);
+    }
+    if !spec.redact.is_nothing() {
+        after.redact = spec.redact.clone();
+    }
+    after
+}

@@ -1,0 +1,265 @@
+//! Delivering messages.
+//!
+//! At least once: a delivery that was not answered is repeated, and its consumer tells by the message's
+//! id. What an attempt means is decided with the message as it is when the attempt is over, so one that
+//! was cancelled meanwhile stays cancelled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use metrics::{counter, histogram};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tashika_domain::effect::Verdict;
+use tashika_domain::message::asked::host_of;
+use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
+use tashika_domain::message::{Message, Response, State, public_id};
+use tashika_domain::outcome::{Outcome, Reason};
+use tashika_domain::{Changes, Timestamp};
+use tashika_providers::courier::{Courier, Delivered, Known, Parcel};
+use tashika_providers::upstash;
+use tashika_store::{Store, StoreError};
+use uuid::Uuid;
+
+use crate::clock::Ids;
+use crate::gatekeeper::Gates;
+use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
+use crate::keyring::KeyRing;
+use crate::recent::Recent;
+use crate::traffic::Traffic;
+
+/// How much of an answer is kept in the log and with a dead letter.
+const KEPT_OF_ANSWER: usize = 16 * 1024;
+
+/// Carries messages to their destinations: over HTTP, or wherever a simulation wants them.
+pub trait Carrier: Send + Sync {
+    fn deliver<'a>(&'a self, parcel: Parcel<'a>) -> BoxFuture<'a, Delivered>;
+}
+
+impl Carrier for Courier {
+    fn deliver<'a>(&'a self, parcel: Parcel<'a>) -> BoxFuture<'a, Delivered> {
+        Box::pin(self.deliver(parcel))
+    }
+}
+
+/// What deliveries need.
+pub struct MessageHandler {
+    pub store: Store,
+    pub ids: Ids,
+    pub courier: Arc<dyn Carrier>,
+    pub keys: Arc<KeyRing>,
+    pub traffic: Traffic,
+    pub gates: Arc<Gates>,
+    pub recent: Arc<Recent>,
+    /// How long effects are kept that are created here.
+    pub keep: Duration,
+    /// A failed message lets go of its deduplication key.
+    pub reopen: bool,
+}
+
+/// What an attempt brought, until it is concluded.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    came: Came,
+    response: Response,
+}
+
+impl MessageHandler {
+    /// The message, from memory if it is there.
+    async fn load(&self, id: Uuid) -> Result<Option<Message>, StoreError> {
+        match self.recent.take(id) {
+            Some(message) => Ok(Some(message)),
+            None => self.store.message(id).await,
+        }
+    }
+
+    async fn perform(&self, job: Job<'_>) -> Tried {
+        let id = job.effect.id.0;
+        let unavailable = |error: StoreError| {
+            let reason = Reason::new("STORE_UNAVAILABLE", error.to_string());
+            // Nothing was attempted, so this must not count as an attempt.
+            tracing::warn!(reason = reason.message, "a message could not be read");
+            Tried::later(job.now.plus(Duration::from_secs(1)))
+        };
+        let message = match self.load(id).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return Tried::refused("NO_MESSAGE", "the message is gone"),
+            Err(error) => return unavailable(error),
+        };
+        let host = host_of(&message.asked.url);
+        if let Err(at) = self.traffic.enter(&host, job.now) {
+            self.recent.put(message);
+            return Tried::later(at);
+        }
+        let keys = match self.keys.current(job.now).await {
+            Ok(key) => key,
+            Err(error) => {
+                self.traffic.leave(&host, true, Duration::ZERO, job.now);
+                return unavailable(error);
+            }
+        };
+        let (known, rtt) = self.deliver(&message, job, &keys).await;
+        // A destination that answers is alive, unless what it says is that it is not.
+        let alive = matches!(&known, Known::Answered { status, .. } if *status < 500);
+        self.traffic.leave(&host, alive, rtt, job.now.plus(rtt));
+        self.recent.put(message);
+        let mut tried = tried(known, job.now.plus(rtt));
+        tried.rtt = rtt;
+        tried
+    }
+
+    async fn deliver(&self, message: &Message, job: Job<'_>, key: &str) -> (Known, Duration) {
+        let asked = &message.asked;
+        let id = public_id(message.id);
+        let retried = job.effect.attempts.to_string();
+        let jti = format!("jwt_{}", self.ids.uuid().simple());
+        let signature = upstash::signature(key, &asked.url, &message.body, job.now, &jti);
+        let mut own = vec![
+            ("upstash-message-id", id.as_str()),
+            ("upstash-retried", retried.as_str()),
+            ("upstash-signature", signature.as_str()),
+        ];
+        let optional = [
+            ("upstash-topic-name", asked.topic.as_deref()),
+            ("upstash-schedule-id", asked.schedule.as_deref()),
+            ("upstash-queue-name", asked.queue.as_deref()),
+            ("upstash-caller-ip", asked.caller_ip.as_deref()),
+            ("traceparent", job.effect.traceparent.as_deref()),
+        ];
+        own.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        let delivered = self
+            .courier
+            .deliver(Parcel {
+                method: asked.method,
+                url: &asked.url,
+                headers: &asked.headers,
+                own: &own,
+                body: Bytes::from_owner(Arc::clone(&message.body)),
+                timeout: asked.timeout,
+            })
+            .await;
+        (delivered.known, delivered.rtt)
+    }
+
+    async fn decide(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
+        let id = ending.effect.id.0;
+        let Some(message) = self.load(id).await? else {
+            return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
+        };
+        let note: Option<Note> = serde_json::from_value(ending.note.clone()).ok();
+        let Note { came, response } = note.unwrap_or_else(|| without_answer(ending));
+        let failures = ending.effect.attempts;
+        let lapses =
+            if failures > 0 || came == Came::Lapsed { self.store.lapses(id).await? } else { 0 };
+        let attempt = Attempted {
+            came,
+            response,
+            failures,
+            lapses,
+            reason: ending.verdict.reason().cloned(),
+            in_doubt: matches!(ending.outcome, Outcome::Lost(_)),
+            started_at: ending.started_at,
+            now: ending.now,
+            id: ending.id,
+            expires_at: ending.now.plus(self.keep),
+            reopen: self.reopen,
+        };
+        let Concluded { verdict, changes } = conclude(&message, &attempt);
+        let mut settled = Settled::new(verdict, changes);
+        settled.recorded = true;
+        let gates = Arc::clone(&self.gates);
+        let is_dead = matches!(settled.verdict, Verdict::Aborted { .. });
+        settled.after = Some(Box::new(move || {
+            report(&message, came, ending_latency(&message, attempt.now), attempt.failures);
+            if is_dead {
+                counter!("queue_dead_letters_total").increment(1);
+            }
+            gates.stir_for(&message);
+        }));
+        Ok(settled)
+    }
+}
+
+/// From when it was to be delivered to the end of the attempt.
+fn ending_latency(message: &Message, now: Timestamp) -> Duration {
+    now.since(message.not_before)
+}
+
+fn report(message: &Message, came: Came, latency: Duration, failures: u32) {
+    let outcome = match came {
+        Came::Delivered => "delivered",
+        Came::Again { .. } => "failed",
+        Came::Never => "refused",
+        Came::Lapsed => "lapsed",
+    };
+    counter!("queue_deliveries_total", "outcome" => outcome).increment(1);
+    if failures > 0 {
+        counter!("queue_retries_total").increment(1);
+    }
+    if came == Came::Delivered && message.state == State::Ready {
+        histogram!("queue_end_to_end_ms").record(latency.as_secs_f64() * 1000.0);
+    }
+}
+
+/// A worker that is gone, or a handler that failed, heard nothing.
+fn without_answer(ending: &Ending<'_>) -> Note {
+    let error = ending.verdict.reason().map(|reason| reason.message.clone());
+    let came = match ending.outcome {
+        _ if ending.lapsed => Came::Lapsed,
+        Outcome::Refused(_) => Came::Never,
+        _ => Came::Again { retry_in: None },
+    };
+    Note { came, response: Response { error, ..Response::default() } }
+}
+
+fn tried(known: Known, now: Timestamp) -> Tried {
+    let reason = |code: &str, text: &str| Reason::new(code, text.to_owned());
+    let (outcome, came, response) = match known {
+        Known::Answered { status, headers, mut body, .. } => {
+            let why =
+                || reason("DESTINATION_REFUSED", &format!("the destination answered {status}"));
+            let (outcome, came) = match status {
+                200..=299 => (Outcome::Done(json!(null)), Came::Delivered),
+                _ if upstash::is_final(status, &headers) => (Outcome::Refused(why()), Came::Never),
+                _ => {
+                    let retry_in = upstash::retry_in(&headers, now);
+                    (Outcome::Busy { reason: why(), retry_in }, Came::Again { retry_in })
+                }
+            };
+            body.truncate(KEPT_OF_ANSWER);
+            (outcome, came, Response { status, headers, body: body.to_vec(), error: None })
+        }
+        Known::Blocked(text) => {
+            let reason = reason("DESTINATION_BLOCKED", &text);
+            (Outcome::Refused(reason), Came::Never, failed(text))
+        }
+        Known::NotSent(text) => {
+            let reason = reason("DESTINATION_DOWN", &text);
+            let outcome = Outcome::Busy { reason, retry_in: None };
+            (outcome, Came::Again { retry_in: None }, failed(text))
+        }
+        Known::NoAnswer(text) => {
+            let outcome = Outcome::Lost(reason("DESTINATION_TIMEOUT", &text));
+            (outcome, Came::Again { retry_in: None }, failed(text))
+        }
+    };
+    Tried { note: json!(Note { came, response }), ..Tried::new(outcome) }
+}
+
+fn failed(error: String) -> Response {
+    Response { error: Some(error), ..Response::default() }
+}
+
+impl Handler for MessageHandler {
+    fn attempt<'a>(&'a self, job: Job<'a>) -> BoxFuture<'a, Tried> {
+        Box::pin(self.perform(job))
+    }
+
+    fn conclude<'a>(
+        &'a self,
+        ending: &'a Ending<'a>,
+    ) -> BoxFuture<'a, Result<Settled, StoreError>> {
+        Box::pin(self.decide(ending))
+    }
+}

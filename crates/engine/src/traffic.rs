@@ -1,0 +1,161 @@
+//! Traffic to destinations: no destination takes more than its share, and one in trouble gets less.
+//!
+//! Kept by one process for its own deliveries, in memory: it decides when a message is attempted, never
+//! whether. A message that cannot go now is put off to about the time when there will be room for it,
+//! so that a long line for one destination is looked at rarely and stands in nobody's way.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tashika_domain::Timestamp;
+
+/// Failures in a row after which a destination is spared.
+const TROUBLE: u32 = 20;
+/// Between two attempts at a destination in trouble: at first, and at most.
+const PROBE_FIRST: Duration = Duration::from_secs(1);
+const PROBE_MAX: Duration = Duration::from_secs(30);
+/// How long a message is put off, at least and at most.
+const PUT_OFF_MIN: Duration = Duration::from_millis(20);
+const PUT_OFF_MAX: Duration = Duration::from_secs(60);
+/// Destinations without traffic are forgotten when there are more than this many.
+const REMEMBERED: usize = 10_000;
+
+/// The traffic of a process.
+#[derive(Debug)]
+pub struct Traffic {
+    /// Attempts at one destination at the same moment.
+    limit: u32,
+    hosts: Mutex<HashMap<String, Host>>,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    in_flight: u32,
+    /// Put off and not seen again yet.
+    in_line: u32,
+    /// How long an attempt takes, smoothed.
+    took: Duration,
+    /// Failures since the last answer.
+    failures: u32,
+    /// In trouble: no attempt before this.
+    next_probe: Option<Timestamp>,
+}
+
+impl Host {
+    /// When there may be room for one more, counting those who wait already.
+    fn room_at(&self, limit: u32, now: Timestamp) -> Timestamp {
+        let turns = f64::from(self.in_line) / f64::from(limit.max(1));
+        let wait = self.took.mul_f64(turns).clamp(PUT_OFF_MIN, PUT_OFF_MAX);
+        now.plus(wait)
+    }
+
+    fn probe_wait(&self) -> Duration {
+        let doublings = (self.failures.saturating_sub(TROUBLE) / 4).min(8);
+        (PROBE_FIRST * 2u32.saturating_pow(doublings)).min(PROBE_MAX)
+    }
+}
+
+impl Traffic {
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        Self { limit: limit.max(1), hosts: Mutex::default() }
+    }
+
+    /// Asks for an attempt at a destination now; if there is no room, says when to ask again.
+    pub fn enter(&self, name: &str, now: Timestamp) -> Result<(), Timestamp> {
+        let mut hosts = self.lock();
+        if hosts.len() > REMEMBERED {
+            hosts.retain(|_, host| host.in_flight > 0 || host.failures > 0);
+        }
+        let host = hosts.entry(name.to_owned()).or_default();
+        host.in_line = host.in_line.saturating_sub(1);
+        if let Some(probe) = host.next_probe {
+            if now < probe || host.in_flight > 0 {
+                host.in_line += 1;
+                let alone = host.room_at(1, now);
+                return Err(alone.max(probe));
+            }
+            host.next_probe = Some(now.plus(host.probe_wait()));
+        } else if host.in_flight >= self.limit {
+            let at = host.room_at(self.limit, now);
+            host.in_line += 1;
+            return Err(at);
+        }
+        host.in_flight += 1;
+        Ok(())
+    }
+
+    /// An attempt is over. `answered`: the destination is alive, whatever it said.
+    pub fn leave(&self, name: &str, answered: bool, took: Duration, now: Timestamp) {
+        let mut hosts = self.lock();
+        let Some(host) = hosts.get_mut(name) else { return };
+        host.in_flight = host.in_flight.saturating_sub(1);
+        host.took = (host.took * 7 + took) / 8;
+        if answered {
+            host.failures = 0;
+            host.next_probe = None;
+            return;
+        }
+        host.failures = host.failures.saturating_add(1);
+        if host.failures == TROUBLE {
+            tracing::warn!(destination = name, "a destination is in trouble and is spared");
+        }
+        if host.failures >= TROUBLE {
+            host.next_probe = Some(now.plus(host.probe_wait()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Host>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_micros(millis * 1000)
+    }
+
+    #[test]
+    fn one_destination_does_not_take_the_room_of_another() {
+        let traffic = Traffic::new(2);
+        assert!(traffic.enter("slow", at(0)).is_ok());
+        assert!(traffic.enter("slow", at(0)).is_ok());
+        assert!(traffic.enter("slow", at(0)).is_err());
+        assert!(traffic.enter("fast", at(0)).is_ok());
+        traffic.leave("slow", true, Duration::from_secs(1), at(1000));
+        assert!(traffic.enter("slow", at(1000)).is_ok());
+    }
+
+    #[test]
+    fn the_longer_the_line_the_later_the_turn() {
+        let traffic = Traffic::new(1);
+        assert!(traffic.enter("slow", at(0)).is_ok());
+        traffic.leave("slow", true, Duration::from_secs(8), at(8000));
+        assert!(traffic.enter("slow", at(8000)).is_ok());
+        let waits: Vec<Timestamp> =
+            (0..50).map(|_| traffic.enter("slow", at(8000)).expect_err("no room")).collect();
+        assert!(waits.is_sorted() && waits[49] > waits[1]);
+        assert!(waits.iter().all(|wait| *wait <= at(8000).plus(PUT_OFF_MAX)));
+    }
+
+    #[test]
+    fn a_destination_in_trouble_is_probed_and_recovers() {
+        let traffic = Traffic::new(64);
+        for _ in 0..TROUBLE {
+            assert!(traffic.enter("down", at(0)).is_ok());
+            traffic.leave("down", false, Duration::from_millis(1), at(0));
+        }
+        let again = traffic.enter("down", at(10)).expect_err("spared");
+        assert!(again >= at(1000));
+        assert!(traffic.enter("down", at(1000)).is_ok(), "a probe");
+        assert!(traffic.enter("down", at(1000)).is_err(), "one at a time");
+        traffic.leave("down", true, Duration::from_millis(1), at(1001));
+        for _ in 0..64 {
+            assert!(traffic.enter("down", at(1001)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `message_log`: every attempt to deliver a message, and how it ended.
+
+use tashika_domain::Timestamp;
+use tashika_domain::message::{LogLine, Logged};
+use uuid::Uuid;
+
+use crate::Store;
+use crate::error::StoreError;
+use crate::message::{MessageFilter, from_json, json};
+use crate::row::{Param, Reader, Row};
+use crate::table::{Column, Kept, Kind, Lazy, Table};
+
+const FIXED: [Column; 8] = [
+    ("id", Kind::Uuid),
+    ("message_id", Kind::Uuid),
+    ("at", Kind::Time),
+    ("what", Kind::Text),
+    ("started_at", Kind::Time),
+    ("retried", Kind::Int),
+    ("next_at", Kind::Time),
+    ("response", Kind::Json),
+];
+
+static TABLE: Lazy = Lazy::new(|| Table::new("message_log", &FIXED, &[]));
+
+impl Kept for LogLine {
+    fn table() -> &'static Table {
+        &TABLE
+    }
+
+    fn id(&self) -> Uuid {
+        self.id
+    }
+
+    fn fixed(&self) -> Vec<Param> {
+        vec![
+            Param::Uuid(self.id),
+            Param::Uuid(self.message_id),
+            Param::Time(self.at),
+            self.what.as_str().into(),
+            Param::Time(self.started_at),
+            Param::Int(i64::from(self.retried)),
+            self.next_at.into(),
+            self.response.as_ref().map_or(Param::Null, json),
+        ]
+    }
+
+    fn changing(&self) -> Vec<Param> {
+        Vec::new()
+    }
+}
+
+fn parse(row: &dyn Row) -> Result<LogLine, StoreError> {
+    let read = Reader::by_uuid(row, "message_log", "id");
+    let response = match read.opt_text("response")? {
+        Some(_) => Some(from_json(&read, "response")?),
+        None => None,
+    };
+    Ok(LogLine {
+        id: read.uuid("id")?,
+        message_id: read.uuid("message_id")?,
+        at: read.time("at")?,
+        what: read.word("what", Logged::parse)?,
+        started_at: read.time("started_at")?,
+        retried: read.number("retried")?,
+        next_at: read.opt_time("next_at")?,
+        response,
+    })
+}
+
+impl Store {
+    /// A page of lines about messages that the filter names. Its time is that of the lines.
+    pub async fn message_log(
+        &self,
+        filter: &MessageFilter,
+        limit: i64,
+    ) -> Result<Vec<LogLine>, StoreError> {
+        let mut chosen = filter.conditions(self.dialect());
+        chosen.add("l.at >=", filter.from);
+        chosen.add("l.at <=", filter.to);
+        let (conditions, params) = chosen.page("l.id", filter.after, filter.order, limit);
+        let columns = FIXED.map(|(name, kind)| match kind {
+            Kind::Json => format!("cast(l.{name} as text) as {name}"),
+            _ => format!("l.{name} as {name}"),
+        });
+        let sql = format!(
+            "select {} from message_log l join messages m on m.id = l.message_id {conditions}",
+            columns.join(", ")
+        );
+        self.query(sql, params, parse).await
+    }
+
+    /// How many workers have disappeared over a message.
+    pub async fn lapses(&self, message: Uuid) -> Result<u32, StoreError> {
+        let sql = "select count(*) as n from message_log where message_id = $1 and what = 'lapsed'";
+        let count = self.count(sql, vec![Param::Uuid(message)]).await?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// Forgets up to `limit` lines from before `before`, of messages that are gone.
+    pub async fn prune_message_log(
+        &self,
+        before: Timestamp,
+        limit: i64,
+    ) -> Result<u64, StoreError> {
+        let sql = "delete from message_log where id in (
+             select l.id from message_log l
+              where l.id < $1 and not exists (select 1 from messages m where m.id = l.message_id)
+              order by l.id limit $2)";
+        let newest = Param::Uuid(tashika_domain::ids::floor(before));
+        self.execute(sql.to_owned(), vec![newest, Param::Int(limit)]).await
+    }
+}

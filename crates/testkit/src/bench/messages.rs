@@ -1,0 +1,331 @@
+//! Messages: published over HTTP, durable before they are answered, delivered to a destination.
+//!
+//! Beside our server, in the same run: what the same load generator gets out of a bare handler that
+//! only accepts durably, and what a bare HTTP client that only delivers gets out of the same
+//! destination. A queue does both for every message, on the same cores.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use tashika_domain::Changes;
+use tashika_domain::message::{Asked, Draft, accept};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::messages_sink::Sink;
+use super::webhooks_bare::Bare;
+use super::{Figure, Maker, Options, World, per_second, quantile, server};
+
+/// Published and not yet delivered, at most: the rate that counts is that of deliveries.
+const AHEAD: u64 = 2000;
+/// Messages that wait for another day.
+const DELAYED: usize = 1_000_000;
+/// For the pick-up.
+const SAMPLES: usize = 300;
+const PAUSE: Duration = Duration::from_millis(25);
+
+const BODY: &str = r#"{"id":"evt_0000000000000000","type":"invoice.paid","customer":"cus_bench","amount":3000,"currency":"jpy"}"#;
+
+pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<Vec<Figure>> {
+    let span = Duration::from_secs(options.seconds);
+    let mut sink = Sink::start().await?;
+    let accepting = bare_accepting(world, options.callers, span).await?;
+    let delivering = bare_delivering(sink.address, options.callers, span).await?;
+    let answering = raw_answering(&sink, options.callers, span).await?;
+
+    let few = tashika(world, &mut sink, options.callers, span).await?;
+    delay(world, DELAYED).await?;
+    let many = tashika(world, &mut sink, options.callers, span).await?;
+
+    let limit = accepting.min(delivering);
+    let note = format!(
+        "bare: accepting {accepting:.0}, delivering {delivering:.0}; the destination answers {answering:.0}"
+    );
+    let name = world.name();
+    let mut figures = vec![Figure::rate(
+        name,
+        format!("messages delivered, {} connections", options.callers),
+        few.rate,
+        limit,
+        note,
+    )];
+    let what = format!("… with {DELAYED} delayed ones waiting");
+    figures.push(Figure::rate(name, what, many.rate, few.rate, "limit: without them".into()));
+    for (when, mut run) in [("idle", few), ("idle, delayed ones waiting", many)] {
+        for (quantile_name, share) in [("p50", 0.50), ("p99", 0.99)] {
+            let what = format!("message picked up {quantile_name}, {when}");
+            let value = quantile(&mut run.pick_up, share);
+            let note = "from the request to the destination";
+            figures.push(Figure::plain(name, what, "ms", value, note));
+        }
+    }
+    Ok(figures)
+}
+
+struct Run {
+    rate: f64,
+    pick_up: Vec<Duration>,
+}
+
+async fn tashika(
+    world: &World,
+    sink: &mut Sink,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<Run> {
+    // One destination here, against many in life.
+    let settings = [("QUEUE_DESTINATION_CONCURRENCY", "256")];
+    let (mut process, _) = server::start(world, &["serve"], &settings).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], server::PORT));
+    let request = publish_request(sink.address);
+    let rate = delivered(address, &request, sink, connections, span).await?;
+    let pick_up = pick_up(address, &request, sink).await?;
+    process.kill().await?;
+    Ok(Run { rate, pick_up })
+}
+
+fn publish_request(to: SocketAddr) -> Vec<u8> {
+    format!(
+        "POST /v2/publish/http://{to}/hook HTTP/1.1\r\nhost: 127.0.0.1\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    )
+    .into_bytes()
+}
+
+/// Deliveries per second while callers publish as fast as deliveries allow.
+async fn delivered(
+    address: SocketAddr,
+    request: &[u8],
+    sink: &Sink,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let published = Arc::new(AtomicU64::new(sink.received.load(Ordering::Relaxed)));
+    let mut tasks = JoinSet::<anyhow::Result<()>>::new();
+    for _ in 0..connections {
+        let mut line = Line::connect(address, request).await?;
+        let (published, received) = (Arc::clone(&published), Arc::clone(&sink.received));
+        tasks.spawn(async move {
+            loop {
+                while published.load(Ordering::Relaxed)
+                    > received.load(Ordering::Relaxed) + AHEAD
+                {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                published.fetch_add(1, Ordering::Relaxed);
+                line.exchange().await?;
+            }
+        });
+    }
+    let rate = watched(&mut tasks, &sink.received, span).await?;
+    tasks.shutdown().await;
+    let last = published.load(Ordering::Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Requests that were cut off may or may not have been taken.
+    while sink.received.load(Ordering::Relaxed) + u64::try_from(connections)? < last {
+        anyhow::ensure!(Instant::now() < deadline, "messages were not delivered");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(rate)
+}
+
+/// From one publish after the other to its delivery.
+async fn pick_up(
+    address: SocketAddr,
+    request: &[u8],
+    sink: &mut Sink,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut line = Line::connect(address, request).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    while sink.arrivals.try_recv().is_ok() {}
+    let mut samples = Vec::with_capacity(SAMPLES);
+    for _ in 0..SAMPLES {
+        tokio::time::sleep(PAUSE).await;
+        let began = Instant::now();
+        line.exchange().await?;
+        let arrival = tokio::time::timeout(Duration::from_secs(10), sink.arrivals.recv()).await;
+        let arrived = arrival.context("no delivery")?.context("the destination is gone")?;
+        samples.push(arrived.saturating_duration_since(began));
+    }
+    Ok(samples)
+}
+
+/// How fast a counter counts, without the first moments.
+async fn watched(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    counter: &AtomicU64,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let measured = async {
+        tokio::time::sleep(span / 5).await;
+        let (began, before) = (Instant::now(), counter.load(Ordering::Relaxed));
+        tokio::time::sleep(span).await;
+        per_second(counter.load(Ordering::Relaxed) - before, began.elapsed())
+    };
+    tokio::select! {
+        Some(ended) = tasks.join_next() => {
+            ended??;
+            anyhow::bail!("a connection ended early");
+        }
+        rate = measured => Ok(rate),
+    }
+}
+
+async fn bare_accepting(
+    world: &World,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let bare = Bare::start(world).await?;
+    let request = format!(
+        "POST /webhooks/stripe HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        BODY.len()
+    );
+    let (counter, number) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(1)));
+    let mut tasks = JoinSet::<anyhow::Result<()>>::new();
+    for _ in 0..connections {
+        let mut line = Line::connect(bare.address, &[]).await?;
+        let (counter, number) = (Arc::clone(&counter), Arc::clone(&number));
+        let request = request.clone();
+        tasks.spawn(async move {
+            loop {
+                // Each is another event to it.
+                let id = format!("{:016x}", number.fetch_add(1, Ordering::Relaxed));
+                line.request.clear();
+                line.request.extend_from_slice(request.as_bytes());
+                line.request.extend_from_slice(BODY.replace(&"0".repeat(16), &id).as_bytes());
+                line.exchange().await?;
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let rate = watched(&mut tasks, &counter, span).await;
+    tasks.shutdown().await;
+    bare.stop().await?;
+    rate
+}
+
+/// An HTTP client in a loop.
+async fn bare_delivering(
+    to: SocketAddr,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::<anyhow::Result<()>>::new();
+    for _ in 0..connections {
+        let (client, counter) = (client.clone(), Arc::clone(&counter));
+        tasks.spawn(async move {
+            loop {
+                let request = http::Request::post(format!("http://{to}/hook"))
+                    .header("content-type", "application/json")
+                    .body(Full::from(BODY))?;
+                let answer = client.request(request).await?;
+                anyhow::ensure!(answer.status() == 204, "the destination answered otherwise");
+                answer.into_body().collect().await?;
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let rate = watched(&mut tasks, &counter, span).await;
+    tasks.shutdown().await;
+    rate
+}
+
+/// What the destination itself can take.
+async fn raw_answering(sink: &Sink, connections: usize, span: Duration) -> anyhow::Result<f64> {
+    let request = format!(
+        "POST /hook HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    let mut tasks = JoinSet::<anyhow::Result<()>>::new();
+    for _ in 0..connections {
+        let mut line = Line::connect(sink.address, request.as_bytes()).await?;
+        tasks.spawn(async move {
+            loop {
+                line.exchange().await?;
+            }
+        });
+    }
+    let rate = watched(&mut tasks, &sink.received, span).await;
+    tasks.shutdown().await;
+    rate
+}
+
+/// Writes messages that are due next week.
+async fn delay(world: &World, count: usize) -> anyhow::Result<()> {
+    let (store, maker) = (world.store().await?, Maker::new());
+    let now = maker.clock.now();
+    let later = now.plus(Duration::from_secs(7 * 24 * 3600));
+    let asked = Asked { url: "http://127.0.0.1:9/later".into(), ..Asked::default() };
+    let mut left = count;
+    while left > 0 {
+        let part = left.min(2000);
+        left -= part;
+        let mut changes = Changes::new();
+        for _ in 0..part {
+            let (_, message) = accept(Draft {
+                id: maker.ids.uuid(),
+                asked: asked.clone(),
+                body: BODY.as_bytes().into(),
+                not_before: Some(later),
+                dedup_key: None,
+                holds: None,
+                traceparent: None,
+                now,
+                expires_at: later,
+            });
+            changes.extend(message);
+        }
+        store.commit(changes).await?;
+    }
+    Ok(())
+}
+
+/// One connection that asks the same again and again.
+struct Line {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Line {
+    async fn connect(address: SocketAddr, request: &[u8]) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, request: request.to_vec(), answer: Vec::with_capacity(1024) })
+    }
+
+    async fn exchange(&mut self) -> anyhow::Result<()> {
+        self.stream.write_all(&self.request).await?;
+        self.answer.clear();
+        while !self.is_answered()? {
+            let read = self.stream.read_buf(&mut self.answer).await?;
+            anyhow::ensure!(read > 0, "the server hung up");
+        }
+        Ok(())
+    }
+
+    fn is_answered(&self) -> anyhow::Result<bool> {
+        let answer = std::str::from_utf8(&self.answer)?;
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Ok(false) };
+        anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "the server answered {answer}");
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
+            .unwrap_or(0usize);
+        Ok(body.len() >= length)
+    }
+}

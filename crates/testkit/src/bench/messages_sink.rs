@@ -1,0 +1,90 @@
+//! The destination of measured messages: answers 204 and counts, and does nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub(crate) struct Sink {
+    pub address: SocketAddr,
+    pub received: Arc<AtomicU64>,
+    /// When each message came, for whoever measures single ones.
+    pub arrivals: mpsc::UnboundedReceiver<Instant>,
+    _serving: JoinSet<()>,
+}
+
+impl Sink {
+    pub async fn start() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let received = Arc::new(AtomicU64::new(0));
+        let (told, arrivals) = mpsc::unbounded_channel();
+        let mut serving = JoinSet::new();
+        let counter = Arc::clone(&received);
+        serving.spawn(async move {
+            let mut lines = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                lines.spawn(answer(stream, Arc::clone(&counter), told.clone()));
+            }
+        });
+        Ok(Self { address, received, arrivals, _serving: serving })
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    received: Arc<AtomicU64>,
+    told: mpsc::UnboundedSender<Instant>,
+) {
+    stream.set_nodelay(true).ok();
+    let mut buffer: Vec<u8> = Vec::with_capacity(16 * 1024);
+    loop {
+        let Some(length) = request(&buffer) else {
+            match stream.read_buf(&mut buffer).await {
+                Ok(read) if read > 0 => continue,
+                _ => return,
+            }
+        };
+        buffer.drain(..length);
+        received.fetch_add(1, Ordering::Relaxed);
+        told.send(Instant::now()).ok();
+        if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The length of the first whole request in the buffer.
+fn request(buffer: &[u8]) -> Option<usize> {
+    const LENGTH: &[u8] = b"content-length: ";
+    let end = buffer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = &buffer[..end];
+    let at = head
+        .windows(LENGTH.len())
+        .position(|name| name.eq_ignore_ascii_case(LENGTH))
+        .map(|at| at + LENGTH.len());
+    let digits = |at: usize| head[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    let body = at.map_or(0, |at| {
+        digits(at).fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
+    });
+    (buffer.len() >= end + body).then_some(end + body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_end_where_their_length_says() {
+        let whole = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET";
+        assert_eq!(request(whole), Some(whole.len() - 3));
+        assert_eq!(request(&whole[..whole.len() - 4]), None);
+        assert_eq!(request(b"GET / HTTP/1.1\r\n\r\n"), Some(18));
+        assert_eq!(request(b"GET / HTTP/1.1\r\n"), None);
+    }
+}
