@@ -11,12 +11,12 @@ use crate::audit::{Actor, NewAudit, line_id};
 use crate::changes::{Changes, Requeue, Write};
 use crate::effect::{EffectId, NewEffect};
 use crate::lane::Lane;
+use crate::message::asked::{Asked, WORKER};
+use crate::message::{self, Draft};
 use crate::time::Timestamp;
 
 /// The effect kind of processing, and the subject type of audit lines.
 pub const KIND: &str = "webhook";
-/// The effect kind of forwarding to a worker.
-pub const DELIVERY_KIND: &str = "webhook_delivery";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
@@ -240,29 +240,54 @@ impl Route {
     }
 }
 
-/// The effect that forwards an event to one worker.
+/// The key of the message that forwards an event to one worker: one, however often the event is
+/// processed.
 #[must_use]
-pub fn delivery(
+pub fn forward_key(event: &WebhookEvent, to: &str) -> String {
+    format!("forward:{}:{}:{to}", event.source, event.event_id)
+}
+
+/// The message that forwards an event to one worker: the bytes as they came.
+#[must_use]
+pub fn forward(
     event: &WebhookEvent,
     to: &str,
+    retries: u32,
     now: Timestamp,
     expires_at: Timestamp,
-) -> NewEffect {
+) -> Changes {
     let parts: [&[u8]; 3] = [event.id.as_bytes(), to.as_bytes(), &event.version.to_be_bytes()];
-    NewEffect {
-        id: EffectId(crate::ids::derived(now, &parts)),
-        lane: Lane::DELIVERIES,
-        kind: DELIVERY_KIND.into(),
-        // One delivery per event and worker, however often the event is processed.
-        key: Some(format!("{}:{}:{to}", event.source, event.event_id)),
-        digest: None,
-        payload: json!({"event": event.id, "to": to}).to_string(),
-        run_at: now,
-        created_at: now,
-        expires_at,
+    let id = crate::ids::derived(now, &parts);
+    let content_type = event.content_type.as_deref().unwrap_or("application/json");
+    let headers = [
+        ("Content-Type", content_type),
+        ("Webhook-Id", &event.event_id),
+        ("X-Event-Id", &event.event_id),
+        ("X-Event-Type", &event.event_type),
+        ("X-Event-Source", &event.source),
+        ("X-Message-Id", &id.to_string()),
+    ];
+    // What a header cannot carry, the body still says.
+    let headers = headers.into_iter().filter(|(_, value)| !value.chars().any(char::is_control));
+    let headers = headers.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
+    let (_, changes) = message::accept(Draft {
+        id,
+        asked: Asked {
+            url: format!("{WORKER}{to}"),
+            headers: headers.collect(),
+            retries,
+            labels: vec!["webhook".to_owned()],
+            ..Asked::default()
+        },
+        body: event.body.as_slice().into(),
+        not_before: None,
+        dedup_key: Some(forward_key(event, to)),
+        holds: None,
         traceparent: event.traceparent.clone(),
-        held_by: None,
-    }
+        now,
+        expires_at,
+    });
+    changes
 }
 
 #[cfg(test)]

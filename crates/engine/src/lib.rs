@@ -8,7 +8,6 @@
 
 mod clock;
 pub mod commands;
-mod delivery;
 mod dispatcher;
 mod engine;
 mod event;
@@ -34,7 +33,6 @@ mod webhook;
 mod worker;
 
 pub use clock::{Clock, Dice, Ids};
-pub use delivery::DeliveryHandler;
 pub use dispatcher::Dispatcher;
 pub use engine::{Engine, Running, Settings};
 pub use event::EventHandler;

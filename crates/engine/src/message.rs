@@ -12,13 +12,14 @@ use metrics::{counter, histogram};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tashika_domain::effect::Verdict;
-use tashika_domain::message::asked::host_of;
+use tashika_domain::message::asked::{WORKER, host_of};
 use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
 use tashika_domain::message::{Message, Response, State, public_id};
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Timestamp};
 use tashika_providers::courier::{Courier, Delivered, Known, Parcel};
 use tashika_providers::upstash;
+use tashika_providers::workers::Workers;
 use tashika_store::{Store, StoreError};
 use uuid::Uuid;
 
@@ -34,12 +35,18 @@ const KEPT_OF_ANSWER: usize = 16 * 1024;
 
 /// Carries messages to their destinations: over HTTP, or wherever a simulation wants them.
 pub trait Carrier: Send + Sync {
-    fn deliver<'a>(&'a self, parcel: Parcel<'a>) -> BoxFuture<'a, Delivered>;
+    fn deliver<'a>(&'a self, parcel: Parcel<'a>, now: Timestamp) -> BoxFuture<'a, Delivered>;
 }
 
 impl Carrier for Courier {
-    fn deliver<'a>(&'a self, parcel: Parcel<'a>) -> BoxFuture<'a, Delivered> {
+    fn deliver<'a>(&'a self, parcel: Parcel<'a>, _: Timestamp) -> BoxFuture<'a, Delivered> {
         Box::pin(self.deliver(parcel))
+    }
+}
+
+impl Carrier for Workers {
+    fn deliver<'a>(&'a self, parcel: Parcel<'a>, now: Timestamp) -> BoxFuture<'a, Delivered> {
+        Box::pin(self.deliver(parcel, now))
     }
 }
 
@@ -48,6 +55,8 @@ pub struct MessageHandler {
     pub store: Store,
     pub ids: Ids,
     pub courier: Arc<dyn Carrier>,
+    /// For messages of Tashika's own.
+    pub workers: Arc<dyn Carrier>,
     pub keys: Arc<KeyRing>,
     pub traffic: Traffic,
     pub gates: Arc<Gates>,
@@ -128,17 +137,16 @@ impl MessageHandler {
             ("traceparent", job.effect.traceparent.as_deref()),
         ];
         own.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let delivered = self
-            .courier
-            .deliver(Parcel {
-                method: asked.method,
-                url: &asked.url,
-                headers: &asked.headers,
-                own: &own,
-                body: Bytes::from_owner(Arc::clone(&message.body)),
-                timeout: asked.timeout,
-            })
-            .await;
+        let parcel = Parcel {
+            method: asked.method,
+            url: &asked.url,
+            headers: &asked.headers,
+            own: &own,
+            body: Bytes::from_owner(Arc::clone(&message.body)),
+            timeout: asked.timeout,
+        };
+        let carrier = if is_own(message) { &self.workers } else { &self.courier };
+        let delivered = carrier.deliver(parcel, job.now).await;
         (delivered.known, delivered.rtt)
     }
 
@@ -149,6 +157,7 @@ impl MessageHandler {
         };
         let note: Option<Note> = serde_json::from_value(ending.note.clone()).ok();
         let Note { came, response } = note.unwrap_or_else(|| without_answer(ending));
+        let came = if is_own(&message) { of_our_own(came, response.status, ending) } else { came };
         let failures = ending.effect.attempts;
         let lapses =
             if failures > 0 || came == Came::Lapsed { self.store.lapses(id).await? } else { 0 };
@@ -178,6 +187,23 @@ impl MessageHandler {
             gates.stir_for(&message);
         }));
         Ok(settled)
+    }
+}
+
+/// Whether a message is Tashika's own, to a worker that the operator has named.
+fn is_own(message: &Message) -> bool {
+    message.asked.url.starts_with(WORKER)
+}
+
+/// Messages of our own are tried as often, and as far apart, as the operator has set for their lane.
+fn of_our_own(came: Came, status: u16, ending: &Ending<'_>) -> Came {
+    match (came, ending.verdict) {
+        // Standard Webhooks: whoever is gone wants nothing any more.
+        (Came::Again { .. }, _) if status == 410 => Came::Never,
+        (Came::Again { .. }, Verdict::Retry { run_at, .. }) => {
+            Came::Again { retry_in: Some(run_at.since(ending.now)) }
+        }
+        (came, _) => came,
     }
 }
 

@@ -11,7 +11,7 @@ use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::payment::remote::Remote;
 use tashika_domain::payment::{At, hear::hear};
 use tashika_domain::webhook::{self, End, Route, Status, WebhookEvent};
-use tashika_domain::{Changes, Write};
+use tashika_domain::{Changes, LanePolicy};
 use tashika_store::{Store, StoreError};
 use uuid::Uuid;
 
@@ -26,6 +26,8 @@ pub struct WebhookHandler {
     /// In whose hands an operation is born that an event leads to.
     worker: String,
     keep: Duration,
+    /// How often a worker is asked again.
+    retries: u32,
 }
 
 /// Who listens to an event.
@@ -54,8 +56,15 @@ fn listener(event: &WebhookEvent) -> Listener {
 
 impl WebhookHandler {
     #[must_use]
-    pub fn new(till: Arc<Till>, routes: Vec<Route>, worker: &str, keep: Duration) -> Self {
-        Self { store: till.store.clone(), till, routes, worker: worker.to_owned(), keep }
+    pub fn new(till: Arc<Till>, routes: Vec<Route>, worker: &str, forwards: &LanePolicy) -> Self {
+        Self {
+            store: till.store.clone(),
+            till,
+            routes,
+            worker: worker.to_owned(),
+            keep: forwards.keep,
+            retries: forwards.max_attempts.saturating_sub(1),
+        }
     }
 
     /// The only thing that cannot wait for the decision is a question to the gateway.
@@ -144,12 +153,13 @@ impl WebhookHandler {
             Listener::Nobody => {}
         }
         for route in self.routes.iter().filter(|r| r.matches(&event.source, &event.event_type)) {
-            let expires_at = ending.now.plus(self.keep);
-            let delivery = webhook::delivery(event, &route.to, ending.now, expires_at);
-            let key = delivery.key.as_deref().unwrap_or_default();
-            // Processed before and opened again: that worker has it, or had it.
-            if self.store.effect_by_key(webhook::DELIVERY_KIND, key).await?.is_none() {
-                settled.changes.push(Write::Enqueue(delivery));
+            let key = webhook::forward_key(event, &route.to);
+            // Processed before and opened again: that worker has it, or will have it.
+            if self.store.message_of_key(&key).await?.is_none() {
+                let expires_at = ending.now.plus(self.keep);
+                let forward =
+                    webhook::forward(event, &route.to, self.retries, ending.now, expires_at);
+                settled.changes.extend(forward);
             }
             end.get_or_insert(End::Success { billing_id: None, office_id: None });
         }

@@ -214,7 +214,7 @@ async fn try_settle(
                 break Ok(());
             }
             // Somebody else has changed what the decision was about: it is taken again.
-            Err(CommitError::Outdated { .. } | CommitError::Taken(Key::Effect))
+            Err(CommitError::Outdated { .. } | CommitError::Taken(Key::Effect | Key::Message))
                 if decisions < DECISIONS_MAX =>
             {
                 decisions += 1;

@@ -19,3 +19,4 @@ pub mod signature;
 pub mod sink;
 pub mod upstash;
 pub mod webhook;
+pub mod workers;

@@ -4,7 +4,7 @@
 //! `webhook-timestamp` and `webhook-signature: v1,<base64 of HMAC-SHA256 over "id.timestamp.body">`.
 //! Any 2xx is taken as received. A repeat carries the same `webhook-id`, so that a receiver can tell.
 //! `410 Gone`, or `489` with `Upstash-NonRetryable-Error: true`, ends the delivery; everything else may
-//! be tried again. Workers that webhooks are forwarded to are sinks as well.
+//! be tried again.
 
 use std::time::Duration;
 
@@ -68,7 +68,10 @@ impl Sink {
         // Short, stable, and without whatever secrets the address itself may hold.
         let digest = Sha256::digest(url.as_str().as_bytes());
         let name = format!("{host}-{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2]);
-        let secret = secret.map(|secret| key(secret.expose_secret())).transpose()?;
+        let secret = secret
+            .map(|secret| standard::prefixed_key(secret.expose_secret()))
+            .map(|key| key.ok_or(SinkError::Secret))
+            .transpose()?;
         let client = Client::new(&ClientConfig::with_timeout(timeout))?;
         Ok(Self { name, url, secret, client })
     }
@@ -140,14 +143,6 @@ impl Sink {
         let request = format!("POST {}", self.name);
         Reply { outcome, exchange: Exchange { request, reply, reference: None, sent }, rtt }
     }
-}
-
-/// The bytes of a `whsec_…` secret. The prefix is required: without it, most passwords are base64 too.
-fn key(secret: &str) -> Result<Vec<u8>, SinkError> {
-    if !secret.starts_with(standard::SECRET_PREFIX) {
-        return Err(SinkError::Secret);
-    }
-    standard::key(secret).ok_or(SinkError::Secret)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! Used by every command that needs the store: `serve` starts what is here, the operator commands
 //! ask it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,9 @@ use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Clock, DeliveryHandler, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing,
-    MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler,
-    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
+    Carrier, Clock, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing, MessageHandler,
+    OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler, ScheduleHandler,
+    Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -28,20 +27,26 @@ use tashika_providers::gateway::Gateway;
 use tashika_providers::gateway::http::{HttpGateway, HttpGatewayConfig, HttpGatewayConfigError};
 use tashika_providers::gateway::sandbox::SandboxGateway;
 use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, StripeGateway};
+use tashika_providers::guard::Guard;
 use tashika_providers::http::ClientConfig;
+use tashika_providers::qstash::{QstashClient, QstashError};
 use tashika_providers::signature::Nonces;
 use tashika_providers::sink::{Sink, SinkError};
 use tashika_providers::webhook::SourceError;
+use tashika_providers::workers::{Worker, WorkerError, Workers};
 use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
-    QueueConfig, RateLimits, SourceConfig, WebhookConfig, WorkerConfig,
+    QueueConfig, RateLimits, SourceConfig,
 };
 use crate::telemetry::span_parent;
 
 /// How long a destination may take to be connected to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long QStash may take to take a message.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct App {
     pub store: Store,
@@ -51,8 +56,8 @@ pub struct App {
     pub broker: Arc<dyn Broker>,
     pub till: Arc<Till>,
     sinks: Vec<Arc<Sink>>,
-    /// Whom webhooks are forwarded to, by name.
-    workers: BTreeMap<String, Arc<Sink>>,
+    /// Whom webhooks are forwarded to.
+    workers: Arc<Workers>,
     /// The message queue.
     pub messages: Arc<Messages>,
     gates: Arc<Gates>,
@@ -74,7 +79,9 @@ pub enum AppError {
     #[error("EVENT_SINK_URLS, EVENT_SINK_SECRET: {0}")]
     Sink(#[from] SinkError),
     #[error("WEBHOOK_FORWARD, WEBHOOK_FORWARD_SECRET: {0}")]
-    Worker(SinkError),
+    Worker(#[from] WorkerError),
+    #[error("QSTASH_URL, QSTASH_TOKEN: {0}")]
+    Qstash(#[from] QstashError),
     #[error("the client for deliveries: {0}")]
     Courier(#[from] CourierError),
     #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
@@ -89,7 +96,7 @@ impl App {
         let ids = Ids::random(clock);
         let broker = broker(&config.broker, &ids)?;
         let sinks = sinks(&config.events)?;
-        let workers = workers(&config.webhooks).map_err(AppError::Worker)?;
+        let workers = Arc::new(workers(config)?);
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
@@ -108,7 +115,7 @@ impl App {
             Arc::new(key_ring(&config.queue, &store)),
             queue_rules(config),
         ));
-        let courier = courier(&config.queue)?;
+        let courier = courier(&config.queue, config.queue.guard.clone())?;
         Ok(Self {
             store,
             clock,
@@ -176,10 +183,6 @@ impl App {
             .effect(payment::EXPIRY_KIND, ExpiryHandler::new(Arc::clone(&self.till), &worker))
             .effect(event::KIND, EventHandler::new(&self.sinks))
             .effect(webhook::KIND, self.webhook_handler(config, &worker))
-            .effect(
-                webhook::DELIVERY_KIND,
-                DeliveryHandler::new(self.store.clone(), self.workers.clone()),
-            )
             .effect(message::KIND, self.message_handler(config))
             .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
             .gates(Arc::clone(&self.gates));
@@ -209,6 +212,7 @@ impl App {
             store: self.store.clone(),
             ids: self.ids.clone(),
             courier: Arc::new(self.courier.clone()),
+            workers: Arc::clone(&self.workers) as Arc<dyn Carrier>,
             keys: Arc::clone(&self.messages.keys),
             traffic: Traffic::new(config.queue.destination_concurrency),
             gates: Arc::clone(&self.gates),
@@ -220,8 +224,8 @@ impl App {
 
     fn webhook_handler(&self, config: &Config, worker: &str) -> WebhookHandler {
         let routes = config.webhooks.workers.iter().map(|worker| worker.route.clone());
-        let keep = config.lane(&Lane::DELIVERIES).keep;
-        WebhookHandler::new(Arc::clone(&self.till), routes.collect(), worker, keep)
+        let forwards = config.lane(&Lane::DELIVERIES);
+        WebhookHandler::new(Arc::clone(&self.till), routes.collect(), worker, forwards)
     }
 
     pub fn webhooks(&self, config: &Config) -> Result<Webhooks, AppError> {
@@ -260,12 +264,12 @@ fn queue_rules(config: &Config) -> QueueRules {
     }
 }
 
-fn courier(config: &QueueConfig) -> Result<Courier, CourierError> {
+fn courier(config: &QueueConfig, guard: Guard) -> Result<Courier, CourierError> {
     Courier::new(CourierConfig {
         max_timeout: config.max_timeout,
         connect_timeout: CONNECT_TIMEOUT,
         max_response: config.max_response,
-        guard: config.guard.clone(),
+        guard,
         roots_pem: None,
     })
 }
@@ -292,13 +296,18 @@ fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, Ap
     })
 }
 
-fn workers(config: &WebhookConfig) -> Result<BTreeMap<String, Arc<Sink>>, SinkError> {
-    let open = |worker: &WorkerConfig| {
-        let secret = config.forward_secret.as_ref();
-        let sink = Sink::new(worker.url.expose_secret(), secret, config.forward_timeout)?;
-        Ok((worker.name.clone(), Arc::new(sink)))
-    };
-    config.workers.iter().map(open).collect()
+/// Who is configured may be anywhere: the guard is for destinations that callers choose.
+fn workers(config: &Config) -> Result<Workers, AppError> {
+    let webhooks = &config.webhooks;
+    let named = webhooks.workers.iter();
+    let named = named.map(|worker| Worker { name: worker.name.clone(), url: worker.url.clone() });
+    let (secret, timeout) = (webhooks.forward_secret.as_ref(), webhooks.forward_timeout);
+    let courier = courier(&config.queue, Guard::off())?;
+    let workers = Workers::new(named.collect(), secret, timeout, courier)?;
+    let Some(qstash) = &config.queue.qstash else { return Ok(workers) };
+    let url = qstash.url.as_ref().map_or("", |url| url.as_str());
+    let client = ClientConfig::with_timeout(RELAY_TIMEOUT);
+    Ok(workers.relayed(QstashClient::new(url, &qstash.token, &client)?))
 }
 
 fn sinks(config: &EventConfig) -> Result<Vec<Arc<Sink>>, SinkError> {

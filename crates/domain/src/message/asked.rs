@@ -95,6 +95,10 @@ pub struct Asked {
     pub redact: Redact,
 }
 
+/// What the URL of a message begins with that goes to a worker the operator has named. No caller can
+/// ask for one.
+pub const WORKER: &str = "worker:";
+
 /// The host and port of a URL, without credentials, in lower case.
 #[must_use]
 pub fn host_of(url: &str) -> String {

@@ -1,17 +1,16 @@
 //! Events forwarded to HTTP workers: what arrives there, and what each of their answers means.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use serde_json::json;
-use tashika_domain::webhook::{DELIVERY_KIND, Status};
-use tashika_domain::{LanePolicy, Status as EffectStatus};
+use tashika_domain::LanePolicy;
+use tashika_domain::message::{Message, State};
+use tashika_domain::webhook::Status;
 use tashika_engine::Clock;
-use tashika_providers::sink::Sink;
 use tashika_providers::webhook::{Scheme, Source};
-use tashika_store::EffectRow;
+use tashika_store::MessageFilter;
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
 use tashika_testkit::on_both;
@@ -19,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{policy, stop};
-use crate::webhook_rig::{CUSTOMER, Rig, TOLERANCE, send, told};
+use crate::webhook_rig::{CUSTOMER, FORWARD_SECRET, Rig, TOLERANCE, send, told};
 
 on_both!(
     a_worker_gets_the_bytes_as_they_came,
@@ -31,9 +30,6 @@ on_both!(
     every_worker_gets_an_event_once_and_by_itself,
 );
 
-/// Short for a worker, long for a loopback connection.
-const TIMEOUT: Duration = Duration::from_secs(1);
-const SECRET: &str = "whsec_dGFzaGlrYSBmb3J3YXJkcw==";
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[derive(Clone, Debug)]
@@ -67,10 +63,6 @@ impl Worker {
             }
         });
         Self { url, heard }
-    }
-
-    fn sink(&self) -> Sink {
-        Sink::new(&self.url, Some(&SecretString::from(SECRET)), TIMEOUT).unwrap()
     }
 
     fn heard(&self) -> Vec<Heard> {
@@ -122,19 +114,20 @@ fn thrice() -> LanePolicy {
     LanePolicy { max_attempts: 4, ..policy() }
 }
 
-async fn delivery(rig: &Rig, event_id: &str, to: &str) -> EffectRow {
-    let key = format!("stripe:{event_id}:{to}");
+async fn delivery(rig: &Rig, event_id: &str, to: &str) -> Message {
+    let filter = MessageFilter { urls: vec![format!("worker:{to}")], ..MessageFilter::default() };
     until("the end of the delivery", async || {
-        let found = rig.store.effect_by_key(DELIVERY_KIND, &key).await.unwrap();
-        found.filter(|row| row.status.is_settled())
+        let found = rig.store.messages(&filter, 100).await.unwrap();
+        let about = |message: &Message| message.asked.headers["X-Event-Id"] == [event_id];
+        found.into_iter().find(|message| about(message) && message.state.is_over())
     })
     .await
 }
 
 /// Sends one event through to one worker; returns how its delivery ended, and what the worker heard.
-async fn forwarded(db: TestDb, answers: &'static [&'static str]) -> (EffectRow, Vec<Heard>) {
+async fn forwarded(db: TestDb, answers: &'static [&'static str]) -> (Message, Vec<Heard>) {
     let worker = Worker::start(answers).await;
-    let rig = Rig::new(db).await.forwarding("mailer", &["order.*"], worker.sink());
+    let rig = Rig::new(db).await.forwarding("mailer", &["order.*"], &worker.url);
     let running = rig.engine(&thrice()).start();
     let accepted = rig.send(&told("evt_1", "order.shipped", 0)).await;
     rig.ended(&accepted, Status::Success).await;
@@ -151,7 +144,7 @@ async fn forwarded(db: TestDb, answers: &'static [&'static str]) -> (EffectRow, 
 
 async fn a_worker_gets_the_bytes_as_they_came(db: TestDb) {
     let worker = Worker::start(&["204 No Content"]).await;
-    let rig = Rig::new(db).await.forwarding("mailer", &["order.*"], worker.sink());
+    let rig = Rig::new(db).await.forwarding("mailer", &["order.*"], &worker.url);
     let running = rig.start();
     let body = "{ \"type\" : \"order.shipped\",\n\t\"id\":\"evt_1\", \"n\": 1.50e1, \"n\": 2, \
                 \"text\": \"\\u78ba\\u304b 確か\\u0000\" }\r\n";
@@ -161,7 +154,7 @@ async fn a_worker_gets_the_bytes_as_they_came(db: TestDb) {
     stop(running).await;
 
     assert_eq!(event.body, body.as_bytes());
-    assert_eq!(row.status, EffectStatus::Succeeded);
+    assert_eq!(row.state, State::Delivered);
     let heard = worker.heard();
     assert_eq!(heard.len(), 1);
     let heard = &heard[0];
@@ -175,7 +168,7 @@ async fn a_worker_gets_the_bytes_as_they_came(db: TestDb) {
     assert!(heard.headers.get("stripe-signature").is_none(), "not ours to pass on");
 
     let scheme = Scheme::StandardWebhooks {
-        secrets: vec![SecretString::from(SECRET)],
+        secrets: vec![SecretString::from(FORWARD_SECRET)],
         tolerance: TOLERANCE,
     };
     let source = Source::new("tashika", scheme).unwrap();
@@ -184,36 +177,36 @@ async fn a_worker_gets_the_bytes_as_they_came(db: TestDb) {
 
 async fn a_worker_that_is_done_is_not_asked_again(db: TestDb) {
     let (row, heard) = forwarded(db, &["204 No Content"]).await;
-    assert_eq!((row.status, heard.len()), (EffectStatus::Succeeded, 1));
+    assert_eq!((row.state, heard.len()), (State::Delivered, 1));
 }
 
 async fn a_worker_that_says_never_is_believed(db: TestDb) {
     let answers = &["489 Never\r\nUpstash-NonRetryable-Error: true"];
     let (row, heard) = forwarded(db, answers).await;
-    assert_eq!((row.status, heard.len()), (EffectStatus::Aborted, 1));
+    assert_eq!((row.state, heard.len()), (State::Failed, 1));
 }
 
 async fn a_worker_that_says_489_without_the_header_is_asked_again(db: TestDb) {
     let (row, heard) = forwarded(db, &["489 Never"]).await;
-    assert_eq!((row.status, heard.len()), (EffectStatus::Aborted, 4), "three retries");
+    assert_eq!((row.state, heard.len()), (State::Failed, 4), "three retries");
 }
 
 async fn a_worker_that_is_down_is_asked_again(db: TestDb) {
     let (row, heard) = forwarded(db, &["500 Down", "204 No Content"]).await;
-    assert_eq!((row.status, heard.len()), (EffectStatus::Succeeded, 2));
+    assert_eq!((row.state, heard.len()), (State::Delivered, 2));
 }
 
 async fn a_worker_that_does_not_answer_is_asked_again(db: TestDb) {
     let (row, heard) = forwarded(db, &["", "204 No Content"]).await;
-    assert_eq!((row.status, heard.len()), (EffectStatus::Succeeded, 2));
+    assert_eq!((row.state, heard.len()), (State::Delivered, 2));
     assert_eq!(heard[0].body, heard[1].body);
 }
 
 async fn every_worker_gets_an_event_once_and_by_itself(db: TestDb) {
     let good = Worker::start(&["204 No Content"]).await;
     let bad = Worker::start(&["503 Down"]).await;
-    let rig = Rig::new(db).await.forwarding("good", &[], good.sink());
-    let rig = rig.forwarding("bad", &["invoice.*"], bad.sink());
+    let rig = Rig::new(db).await.forwarding("good", &[], &good.url);
+    let rig = rig.forwarding("bad", &["invoice.*"], &bad.url);
     let running = rig.engine(&thrice()).start();
     // Nobody knows the customer: nothing is forwarded of an event that was not processed.
     let event = told("evt_1", "invoice.payment_succeeded", 0);
@@ -223,8 +216,8 @@ async fn every_worker_gets_an_event_once_and_by_itself(db: TestDb) {
     let billing = rig.billing(CUSTOMER).await;
     rig.send(&event).await;
     rig.ended(&accepted, Status::Success).await;
-    assert_eq!(delivery(&rig, "evt_1", "good").await.status, EffectStatus::Succeeded);
-    assert_eq!(delivery(&rig, "evt_1", "bad").await.status, EffectStatus::Aborted);
+    assert_eq!(delivery(&rig, "evt_1", "good").await.state, State::Delivered);
+    assert_eq!(delivery(&rig, "evt_1", "bad").await.state, State::Failed);
     rig.send(&event).await;
     let other = rig.send(&json!({"id": "evt_2", "type": "order.shipped"})).await;
     rig.ended(&other, Status::Success).await;

@@ -1,6 +1,5 @@
 //! What cases about webhooks stand on: a database, a sender that signs like Stripe, and an engine that processes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,17 +8,21 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tashika_domain::audit::Audit;
 use tashika_domain::billing::Billing;
+use tashika_domain::message;
 use tashika_domain::payment::{self, PaymentRules};
-use tashika_domain::webhook::{DELIVERY_KIND, KIND, Route, Status, WebhookEvent};
+use tashika_domain::webhook::{KIND, Route, Status, WebhookEvent};
 use tashika_domain::{EffectId, Lane, LanePolicy, Timestamp};
 use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::webhook::{Accepted, Received, Taken, WebhookError, Webhooks};
 use tashika_engine::{
-    Clock, DeliveryHandler, Engine, Ids, PaymentHandler, Running, StoredBook, Till, WebhookHandler,
+    Clock, Engine, Gates, Ids, KeyRing, MessageHandler, PaymentHandler, Recent, Running,
+    StoredBook, Till, Traffic, WebhookHandler,
 };
+use tashika_providers::courier::{Courier, CourierConfig};
 use tashika_providers::gateway::sandbox::SandboxGateway;
-use tashika_providers::sink::Sink;
+use tashika_providers::guard::Guard;
 use tashika_providers::webhook::{Scheme, Source, stripe_header};
+use tashika_providers::workers::{Worker, Workers};
 use tashika_store::{AuditFilter, EffectRow, Store};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
@@ -28,6 +31,9 @@ use crate::support::{REMEMBER, engine, policy};
 
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 pub const CUSTOMER: &str = "cus_1";
+/// Short for a worker, long for a loopback connection.
+pub const FORWARD_TIMEOUT: Duration = Duration::from_secs(1);
+pub const FORWARD_SECRET: &str = "whsec_dGFzaGlrYSBmb3J3YXJkcw==";
 
 pub fn secret() -> SecretString {
     SecretString::from("whsec_test")
@@ -40,7 +46,7 @@ pub struct Rig {
     pub billings: Billings,
     pub till: Arc<Till>,
     routes: Vec<Route>,
-    workers: BTreeMap<String, Arc<Sink>>,
+    workers: Vec<Worker>,
 }
 
 impl Rig {
@@ -58,29 +64,54 @@ impl Rig {
             store,
             till,
             routes: Vec::new(),
-            workers: BTreeMap::new(),
+            workers: Vec::new(),
         }
     }
 
     /// With a worker that gets whatever its patterns match.
-    pub fn forwarding(mut self, to: &str, types: &[&str], sink: Sink) -> Self {
+    pub fn forwarding(mut self, to: &str, types: &[&str], url: &str) -> Self {
         let types = types.iter().map(|text| (*text).to_owned()).collect();
         self.routes.push(Route { source: Some("stripe".into()), types, to: to.into() });
-        self.workers.insert(to.into(), Arc::new(sink));
+        self.workers.push(Worker { name: to.into(), url: SecretString::from(url) });
         self
+    }
+
+    fn deliveries(&self) -> MessageHandler {
+        let config = CourierConfig {
+            max_timeout: FORWARD_TIMEOUT,
+            connect_timeout: FORWARD_TIMEOUT,
+            max_response: 1024,
+            guard: Guard::off(),
+            roots_pem: None,
+        };
+        let courier = Courier::new(config).unwrap();
+        let secret = SecretString::from(FORWARD_SECRET);
+        let workers =
+            Workers::new(self.workers.clone(), Some(&secret), FORWARD_TIMEOUT, courier.clone());
+        MessageHandler {
+            store: self.store.clone(),
+            ids: Ids::random(Clock::System),
+            courier: Arc::new(courier),
+            workers: Arc::new(workers.unwrap()),
+            keys: Arc::new(KeyRing::new(self.store.clone(), None)),
+            traffic: Traffic::new(64),
+            gates: Arc::new(Gates::default()),
+            recent: Arc::new(Recent::default()),
+            keep: REMEMBER,
+            reopen: true,
+        }
     }
 
     pub fn engine(&self, policy: &LanePolicy) -> Engine {
         let worker = "host:1:a";
         let till = || Arc::clone(&self.till);
-        let webhooks = WebhookHandler::new(till(), self.routes.clone(), worker, REMEMBER);
-        let deliveries = DeliveryHandler::new(self.store.clone(), self.workers.clone());
+        let webhooks = WebhookHandler::new(till(), self.routes.clone(), worker, policy);
         engine(&self.store, Clock::System, worker)
             .lane(Lane::WEBHOOKS, policy.clone())
             .lane(Lane::DELIVERIES, policy.clone())
             .lane(Lane::PAYMENTS, policy.clone())
             .effect(KIND, webhooks)
-            .effect(DELIVERY_KIND, deliveries)
+            .effect(message::KIND, self.deliveries())
             .effect(payment::KIND, PaymentHandler::new(till(), worker))
     }
 

@@ -89,6 +89,11 @@ pub fn key(secret: &str) -> Option<Vec<u8>> {
     base64(encoded).filter(|key| !key.is_empty())
 }
 
+/// Like [`key`], but the prefix is required: without it, most passwords are base64 too.
+pub(crate) fn prefixed_key(secret: &str) -> Option<Vec<u8>> {
+    secret.starts_with(SECRET_PREFIX).then(|| key(secret)).flatten()
+}
+
 /// Whole seconds since 1970.
 pub(crate) fn stamp(at: Timestamp) -> String {
     at.as_micros().div_euclid(1_000_000).to_string()

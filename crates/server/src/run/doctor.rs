@@ -66,7 +66,12 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         Err(error @ (AppError::Stripe(_) | AppError::Gateway(_))) => {
             findings.push(Finding::bad("gateway", error.to_string(), "correct the setting"));
         }
-        Err(error @ (AppError::Sink(_) | AppError::Worker(_) | AppError::Source(_))) => {
+        Err(
+            error @ (AppError::Sink(_)
+            | AppError::Worker(_)
+            | AppError::Source(_)
+            | AppError::Qstash(_)),
+        ) => {
             findings.push(Finding::bad("events", error.to_string(), "correct the setting"));
         }
         Err(error @ AppError::Courier(_)) => {

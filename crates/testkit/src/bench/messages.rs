@@ -117,9 +117,7 @@ async fn delivered(
         let (published, received) = (Arc::clone(&published), Arc::clone(&sink.received));
         tasks.spawn(async move {
             loop {
-                while published.load(Ordering::Relaxed)
-                    > received.load(Ordering::Relaxed) + AHEAD
-                {
+                while published.load(Ordering::Relaxed) > received.load(Ordering::Relaxed) + AHEAD {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 published.fetch_add(1, Ordering::Relaxed);
@@ -181,11 +179,7 @@ async fn watched(
     }
 }
 
-async fn bare_accepting(
-    world: &World,
-    connections: usize,
-    span: Duration,
-) -> anyhow::Result<f64> {
+async fn bare_accepting(world: &World, connections: usize, span: Duration) -> anyhow::Result<f64> {
     let bare = Bare::start(world).await?;
     let request = format!(
         "POST /webhooks/stripe HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
@@ -246,10 +240,8 @@ async fn bare_delivering(
 
 /// What the destination itself can take.
 async fn raw_answering(sink: &Sink, connections: usize, span: Duration) -> anyhow::Result<f64> {
-    let request = format!(
-        "POST /hook HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}",
-        BODY.len()
-    );
+    let request =
+        format!("POST /hook HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
     let mut tasks = JoinSet::<anyhow::Result<()>>::new();
     for _ in 0..connections {
         let mut line = Line::connect(sink.address, request.as_bytes()).await?;
@@ -324,7 +316,9 @@ impl Line {
         anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "the server answered {answer}");
         let length = head
             .lines()
-            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok())
+            .find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+            })
             .unwrap_or(0usize);
         Ok(body.len() >= length)
     }
