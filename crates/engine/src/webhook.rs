@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tashika_domain::billing::{self, Told};
 use tashika_domain::effect::Verdict;
 use tashika_domain::outcome::{Outcome, Reason};
-use tashika_domain::payment::remote::Remote;
+use tashika_domain::payment::remote::{Remote, RemoteState};
 use tashika_domain::payment::{At, hear::hear};
 use tashika_domain::webhook::{self, End, Route, Status, WebhookEvent};
 use tashika_domain::{Changes, LanePolicy};
@@ -54,6 +54,16 @@ fn listener(event: &WebhookEvent) -> Listener {
     }
 }
 
+const CONTRADICTION: &str = "the event tells of money, and the gateway does not know the payment";
+
+/// Whether the gateway denies what it has told of. A status may lag behind an event; believed, it
+/// would let money stay that moved after the payment had failed, and nobody would ask again.
+fn contradicts(event: &WebhookEvent, remote: &Remote) -> bool {
+    let status = event.payload.pointer("/data/object/status").and_then(Value::as_str);
+    let moved = matches!(status, Some("requires_capture" | "succeeded"));
+    moved && remote.state == RemoteState::NotFound
+}
+
 impl WebhookHandler {
     #[must_use]
     pub fn new(till: Arc<Till>, routes: Vec<Route>, worker: &str, forwards: &LanePolicy) -> Self {
@@ -79,6 +89,9 @@ impl WebhookHandler {
         let Listener::Payment(id) = listener(&event) else { return Tried::done(Value::Null) };
         match self.store.payment(id).await {
             Ok(Some(payment)) => match self.till.look(&payment).await {
+                Outcome::Done(remote) if contradicts(&event, &remote) => {
+                    busy(Reason::new("GATEWAY_CONTRADICTS_ITSELF", CONTRADICTION))
+                }
                 Outcome::Done(remote) => Tried::done(json!(remote)),
                 Outcome::Refused(reason) => Tried::new(Outcome::Refused(reason)),
                 Outcome::Busy { reason, retry_in } => {

@@ -219,6 +219,13 @@ async fn try_settle(
             {
                 decisions += 1;
             }
+            // So has whoever settled the ledger entry of something that an effect without an entry of
+            // its own is about: a webhook and the answer to the request that it tells of.
+            Err(CommitError::Taken(Key::Ledger))
+                if decisions < DECISIONS_MAX && !has_entry(effect, handler) =>
+            {
+                decisions += 1;
+            }
             // Waiting does not change what the schema allows.
             Err(error @ CommitError::Store(StoreError::Rejected(_))) => break Err(error),
             Err(CommitError::Store(error)) if engine.clock.now() < give_up => {
@@ -230,7 +237,7 @@ async fn try_settle(
     };
     match result {
         Ok(()) => {}
-        Err(CommitError::Taken(Key::Ledger)) => {
+        Err(CommitError::Taken(Key::Ledger)) if has_entry(effect, handler) => {
             // The ledger was settled behind our back: it is the truth, the row follows it.
             let clearance = match handler {
                 Some(handler) => ask_ledger(engine, effect, handler).await,
@@ -308,6 +315,11 @@ async fn settle_alone(engine: &Engine, effect: &Effect, verdict: &Verdict) {
         Ok(()) => report(engine, effect, None, verdict, now),
         Err(error) => not_settled(effect, &error),
     }
+}
+
+/// Whether the ledger has an entry of the effect itself.
+fn has_entry(effect: &Effect, handler: Option<&dyn Handler>) -> bool {
+    effect.key.is_some() && handler.is_none_or(|known| known.request_digest(effect).is_some())
 }
 
 /// Asks the ledger until it answers: nothing may be sent without its word.

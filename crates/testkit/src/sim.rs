@@ -15,7 +15,8 @@
 //!
 //! What it does not cover: the loss of power (a process crash loses nothing that SQLite has handed
 //! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP,
-//! keys that are used again after the ledger has forgotten them, and events to sinks.
+//! keys that are used again after the ledger has forgotten them, events to sinks, and webhooks that are
+//! forwarded.
 
 mod dice;
 mod fate;

@@ -101,7 +101,7 @@ fn forty_worlds_break_no_promise() {
 }
 
 /// The same for payments: every fault, and every transition of the machine (`Took…`).
-const AT_LEAST_PAYMENTS: [(Tally, u64); 46] = [
+const AT_LEAST_PAYMENTS: [(Tally, u64); 55] = [
     (Tally::CrashBeforeCommit, 20),
     (Tally::CrashAfterCommit, 15),
     (Tally::CrashInCall, 40),
@@ -135,7 +135,16 @@ const AT_LEAST_PAYMENTS: [(Tally, u64); 46] = [
     (Tally::Fenced, 500),
     (Tally::FenceLied, 100),
     (Tally::Race, 30),
-    (Tally::WebhookRead, 8000),
+    (Tally::WebhookTaken, 8000),
+    (Tally::WebhookTakenUnheard, 600),
+    (Tally::WebhookDuplicate, 1800),
+    (Tally::WebhookUnheard, 900),
+    (Tally::WebhookTooOld, 120),
+    (Tally::WebhookForged, 40),
+    (Tally::WebhookReplayed, 60),
+    (Tally::WebhookSucceeded, 9000),
+    (Tally::WebhookSkipped, 40),
+    (Tally::WebhookFailed, 40),
     (Tally::RefundBounced, 2),
     (Tally::DifferenceFound, 4),
     (Tally::Lapse, 700),

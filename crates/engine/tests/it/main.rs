@@ -60,3 +60,5 @@ mod upkeep;
 mod wakeups;
 #[cfg(test)]
 mod webhooks;
+#[cfg(test)]
+mod webhooks_payments;

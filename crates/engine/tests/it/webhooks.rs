@@ -1,19 +1,14 @@
 //! Webhooks from the sender's request to the end of their processing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tashika_domain::billing;
 use tashika_domain::effect::SETTLEMENT_REFUSED;
-use tashika_domain::outcome::Outcome;
-use tashika_domain::payment;
 use tashika_domain::webhook::Status;
 use tashika_domain::{LanePolicy, Status as EffectStatus};
-use tashika_engine::commands::payment::{Caller, Payments};
 use tashika_engine::commands::webhook::WebhookError;
 use tashika_engine::{Clock, Engine, Pruner, Settings};
-use tashika_providers::gateway::Charge;
 use tashika_store::WebhookFilter;
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
@@ -35,7 +30,6 @@ on_both!(
     older_events_do_not_undo_newer_ones,
     a_subscription_lives_as_its_events_tell,
     what_nobody_listens_to_is_skipped,
-    a_payment_event_makes_tashika_ask_the_gateway,
     clean_up_keeps_what_is_not_resolved,
 );
 
@@ -325,50 +319,6 @@ async fn what_nobody_listens_to_is_skipped(db: TestDb) {
 }
 
 /// The message itself is not believed: it is a reason to ask.
-async fn a_payment_event_makes_tashika_ask_the_gateway(db: TestDb) {
-    let rig = Rig::new(db).await;
-    let running = rig.start();
-    let till = Arc::clone(&rig.till);
-    let payments = Payments::new(Arc::clone(running.engine()), till, Duration::from_secs(30));
-    let body = json!({"bookingId": "b", "userId": "u", "amount": 500, "currency": "JPY",
-        "paymentMethod": "ok", "capture": "manual"});
-    let key = "8e03978e-40d5-43e8-bc93-6894a57f9324";
-    let caller = Caller { key: Some(key), user: None, traceparent: None };
-    let payment = payments.create(caller, &body).await.unwrap().payment;
-    assert_eq!(payment.status, payment::Status::Authorized);
-    let tell = async |id: &str, kind: &str| {
-        let object = json!({"id": "pi_1", "metadata": {"payment_id": payment.id}});
-        let accepted = rig.send(&told_about(id, kind, 0, &object)).await;
-        rig.ended(&accepted, Status::Success).await;
-        rig.store.payment(payment.id).await.unwrap().unwrap()
-    };
-    let heard = tell("evt_1", "payment_intent.succeeded").await;
-    assert_eq!(heard.status, payment::Status::Authorized, "the gateway says otherwise");
-
-    // Captured behind our back, at the gateway's own desk.
-    let charge = Charge {
-        payment_id: payment.id,
-        gateway_id: payment.gateway_transaction_id.as_deref(),
-        amount: 500,
-        currency: "JPY",
-        payment_method: "ok",
-        customer: None,
-        in_vain: 0,
-        description: None,
-        now: Clock::System.now(),
-        traceparent: None,
-    };
-    let captured = rig.till.gateway.capture(charge, 500).await;
-    assert!(matches!(captured.outcome, Outcome::Done(_)), "{captured:?}");
-    let heard = tell("evt_2", "payment_intent.canceled").await;
-    assert_eq!(heard.status, payment::Status::Captured, "what the gateway says, not the message");
-    assert_eq!(heard.captured_amount, 500);
-    let unknown = json!({"metadata": {"payment_id": "8e03978e-40d5-43e8-bc93-6894a57f9324"}});
-    let accepted = rig.send(&told_about("evt_3", "charge.captured", 0, &unknown)).await;
-    rig.ended(&accepted, Status::Skipped).await;
-    stop(running).await;
-}
-
 async fn clean_up_keeps_what_is_not_resolved(db: TestDb) {
     let rig = Rig::new(db).await;
     rig.billing(CUSTOMER).await;

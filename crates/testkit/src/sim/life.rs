@@ -107,6 +107,11 @@ impl Birth<'_> {
         Store::open_simulated(self.file, door).context("the database cannot be opened again")
     }
 
+    /// Where the database lies.
+    pub const fn file(&self) -> &Path {
+        self.file
+    }
+
     /// The settings of a node's engine.
     pub fn settings(&self, node: usize, poll: Duration, capacity: usize) -> Settings {
         let pid = if self.stage.process.same_name { 1 } else { self.life };

@@ -59,7 +59,20 @@ pub enum Tally {
     Fenced,
     /// The gateway said that it had fenced, and had not.
     FenceLied,
-    WebhookRead,
+    /// Webhooks: taken and heard to be taken; taken, and the answer was lost.
+    WebhookTaken,
+    WebhookTakenUnheard,
+    WebhookDuplicate,
+    /// No answer in time.
+    WebhookUnheard,
+    WebhookTooOld,
+    WebhookForged,
+    WebhookReplayed,
+    WebhookPending,
+    WebhookSucceeded,
+    WebhookSkipped,
+    /// A dead letter at the end.
+    WebhookFailed,
     RefundBounced,
     DifferenceFound,
     /// Money moved after a payment had failed, and was given back.

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::invariants::Evidence;
 use super::process::Process;
 use super::tally::Tally;
+use super::webhooks::Mail;
 
 /// Payments that are read at once.
 const PAGE: i64 = 500;
@@ -21,7 +22,7 @@ impl Process {
         for id in ids {
             let read = self.store.payment(*id).await;
             let judged = match &read {
-                Ok(payment) => self.judge(*id, payment.as_ref(), false).await,
+                Ok(payment) => self.judge(*id, payment.as_ref(), None).await,
                 Err(error) => return self.broken("the store answers", "", &error.to_string()),
             };
             if let Err(error) = judged {
@@ -38,6 +39,7 @@ impl Process {
     }
 
     async fn try_check_all(&self) -> Result<(), StoreError> {
+        let mail = self.check_webhooks().await?;
         let mut filter = PaymentFilter::default();
         let mut known = Vec::new();
         loop {
@@ -46,8 +48,8 @@ impl Process {
             filter.before = Some(last.id);
             for payment in &page {
                 known.push(payment.id);
-                self.judge(payment.id, Some(payment), true).await?;
-                self.the_whole_story(payment).await?;
+                self.judge(payment.id, Some(payment), Some(&mail)).await?;
+                self.the_whole_story(payment, &mail).await?;
                 self.scene.log.mark(self.clock.now(), &format!("{payment:?}"));
                 self.scene.log.count(ended(payment));
             }
@@ -67,12 +69,14 @@ impl Process {
         self.write_down().await
     }
 
+    /// `mail` is there when nothing is under way any more.
     async fn judge(
         &self,
         id: Uuid,
         payment: Option<&Payment>,
-        at_rest: bool,
+        mail: Option<&Mail>,
     ) -> Result<(), StoreError> {
+        let at_rest = mail.is_some();
         let (scene, now) = (&self.scene, self.clock.now());
         let mut effects = Vec::new();
         let mut cases = Vec::new();
@@ -107,7 +111,7 @@ impl Process {
             expires,
             liar: scene.swarm.nature.liar,
             now,
-            at_rest,
+            mail,
         };
         let violations = evidence.judge(&mut scene.memory());
         for violation in violations {
@@ -117,20 +121,22 @@ impl Process {
     }
 
     /// Whether the timeline tells how the payment got where it is.
-    async fn the_whole_story(&self, payment: &Payment) -> Result<(), StoreError> {
+    async fn the_whole_story(&self, payment: &Payment, mail: &Mail) -> Result<(), StoreError> {
         const RULE: &str = "the whole story";
         let id = payment.id.to_string();
         let mut state = Status::Pending;
         let mut versions = vec![];
+        let mut heard = 0;
         for line in self.store.payment_timeline(payment.id).await? {
             versions.push(line.version);
             if line.kind == "race" {
                 self.scene.log.count(Tally::Race);
             }
+            let entry: serde_json::Value = serde_json::from_str(&line.entry).unwrap_or_default();
+            heard += usize::from(line.kind == "heard" && entry["source"] == "webhook");
             if line.kind != "transition" {
                 continue;
             }
-            let entry: serde_json::Value = serde_json::from_str(&line.entry).unwrap_or_default();
             let event = Event::ALL.into_iter().find(|event| entry["event"] == format!("{event:?}"));
             let next = event.and_then(|event| status::next(state, event).ok());
             let Some((event, next)) = event.zip(next) else {
@@ -143,6 +149,11 @@ impl Process {
         if state != payment.status {
             let (told, is) = (state.as_str(), payment.status.as_str());
             self.broken(RULE, &id, &format!("the timeline ends with {told}, it is {is}"));
+        }
+        let events = mail.heard.get(&payment.id).copied().unwrap_or(0);
+        if heard > events {
+            let detail = format!("{heard} changes were made by {events} webhooks");
+            self.broken("one event, one effect", &id, &detail);
         }
         versions.dedup();
         let contiguous = (1..=payment.version).eq(versions.iter().copied());

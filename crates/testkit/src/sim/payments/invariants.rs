@@ -8,7 +8,7 @@
 //! | refunds within captures | at the gateway, and in our tables with what is reserved |
 //! | refunds add up | what is refunded is the sum of the refunds that succeeded |
 //! | failure is true | a failed payment holds no money; see below |
-//! | the truth in the end | at rest a payment is what the gateway says, or a case is open |
+//! | the truth in the end | at rest a payment is what the gateway says, or a person was told |
 //! | doubt has an end | what is under way has an effect that is alive, or an open case |
 //! | a case waits for its decision | an open case is about something that was given up |
 //! | settled stays settled | statuses move along the machine, versions grow |
@@ -20,25 +20,31 @@
 //!
 //! With a gateway that keeps its word a failed payment never holds money, at no moment. One that
 //! lies (says that it has fenced, and executes nevertheless) makes that impossible; there the money
-//! must have been given back when everything is at rest, or a case is open.
+//! must have been given back when everything is at rest, or a case is open, or the message that told
+//! of it is a dead letter.
 //!
 //! # The truth in the end
 //!
 //! An authorization may be released at the gateway without anybody telling us: by a fence of ours
 //! that arrived late. That is found when it is captured or expires, so it is no violation while its
 //! timer runs.
+//!
+//! A person is told by an open case, or by a dead letter: a webhook that was tried four times and could
+//! not be processed, because each time the question to the gateway was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tashika_domain::Timestamp;
 use tashika_domain::case::{Case, CaseStatus};
 use tashika_domain::payment::{CASE_UNKNOWN, Payment, RefundStatus, Status, Subject};
+use tashika_domain::webhook;
 use tashika_store::EffectRow;
 use uuid::Uuid;
 
 use super::account::{Account, State};
 use super::book::Entry;
 use super::log::Violation;
+use super::webhooks::Mail;
 
 /// What was seen of the payments before.
 #[derive(Default)]
@@ -47,6 +53,9 @@ pub(crate) struct Memory {
     /// Payments that have something under way, or were touched since they were looked at.
     hot: BTreeSet<Uuid>,
     epilogue: bool,
+    replayed: bool,
+    /// Webhooks, in which version and status.
+    events: BTreeMap<Uuid, (i64, webhook::Status)>,
 }
 
 impl Memory {
@@ -57,6 +66,20 @@ impl Memory {
     /// Whether the run has come to rest before; it has now.
     pub fn told_again(&mut self) -> bool {
         std::mem::replace(&mut self.epilogue, true)
+    }
+
+    /// Whether the dead letters were processed again before; they are now.
+    pub fn replayed(&mut self) -> bool {
+        std::mem::replace(&mut self.replayed, true)
+    }
+
+    /// Remembers an event; returns how it was before.
+    pub fn saw_event(
+        &mut self,
+        id: Uuid,
+        now: (i64, webhook::Status),
+    ) -> Option<(i64, webhook::Status)> {
+        self.events.insert(id, now)
     }
 
     /// Some that are worth a look, others each time.
@@ -87,8 +110,8 @@ pub(crate) struct Evidence<'a> {
     pub expires: bool,
     pub liar: bool,
     pub now: Timestamp,
-    /// Nothing is under way any more.
-    pub at_rest: bool,
+    /// Nothing is under way any more: what became of the webhooks.
+    pub mail: Option<&'a Mail>,
 }
 
 type Finding = Result<(), (&'static str, String)>;
@@ -127,9 +150,18 @@ impl Evidence<'_> {
         findings.into_iter().filter_map(Result::err).map(violation).collect()
     }
 
+    const fn at_rest(&self) -> bool {
+        self.mail.is_some()
+    }
+
     fn open(&self, kind: Option<&str>) -> bool {
         let of_kind = |case: &Case| kind.is_none_or(|kind| case.kind == kind);
         self.cases.iter().any(|case| case.status == CaseStatus::Open && of_kind(case))
+    }
+
+    /// What is not right waits for a person.
+    fn somebody_knows(&self) -> bool {
+        self.open(None) || self.mail.is_some_and(|mail| mail.dead.contains(&self.id))
     }
 
     fn one_payment_per_key(&self, payment: &Payment) -> Finding {
@@ -144,7 +176,7 @@ impl Evidence<'_> {
             Some(asked) if asked.body["amount"].as_i64() != Some(payment.request.amount) => {
                 broken("nothing is lost", "another amount than was asked for")
             }
-            None if self.at_rest => broken("nothing is invented", "nobody was told of it"),
+            None if self.at_rest() => broken("nothing is invented", "nobody was told of it"),
             _ => Ok(()),
         }
     }
@@ -177,7 +209,7 @@ impl Evidence<'_> {
 
     fn failure_is_true(&self, payment: &Payment) -> Finding {
         let held = self.account.held(self.now);
-        let excused = self.liar && (!self.at_rest || self.open(None));
+        let excused = self.liar && (!self.at_rest() || self.somebody_knows());
         if payment.status == Status::Failed && held > 0 && !excused && !self.undone(payment) {
             return broken("failure is true", format!("the gateway holds {held}"));
         }
@@ -190,7 +222,7 @@ impl Evidence<'_> {
     }
 
     fn the_truth_in_the_end(&self, payment: &Payment) -> Finding {
-        if !self.at_rest || self.open(None) {
+        if !self.at_rest() || self.somebody_knows() {
             return Ok(());
         }
         let account = self.account;

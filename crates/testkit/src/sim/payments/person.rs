@@ -1,4 +1,4 @@
-//! The person: decides cases with the gateway's own records.
+//! The person: decides cases with the gateway's own records, and has dead letters processed again.
 //!
 //! Truthful and patient: acts only when nothing is under way at the gateway any more, which a person
 //! learns by telephone and software cannot.
@@ -12,7 +12,8 @@ use tashika_engine::commands::payment::PaymentError;
 use tashika_store::CaseFilter;
 
 use super::account::{Account, State};
-use super::dice::Stream;
+use super::dice::{Odds, Stream};
+use super::postman;
 use super::process::Process;
 use super::tally::Tally;
 
@@ -34,6 +35,10 @@ pub(crate) fn look(process: &Arc<Process>, dice: &mut Stream) {
 
 async fn decide(process: &Process, dice: &mut Stream) -> anyhow::Result<()> {
     process.fate.alive().await;
+    if dice.hit(Odds::percent(30)) {
+        postman::replay(process).await?;
+        return Ok(());
+    }
     let filter = CaseFilter { status: Some(CaseStatus::Open), ..CaseFilter::default() };
     let cases = process.store.cases(&filter, PAGE).await?;
     let cases: Vec<_> = cases.into_iter().filter(|case| case.kind == CASE_UNKNOWN).collect();

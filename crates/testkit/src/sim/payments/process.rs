@@ -1,13 +1,16 @@
 //! A process of Tashika that takes payments, and everybody who talks to it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tashika_domain::payment::{EXPIRY_KIND, KIND};
-use tashika_domain::{Lane, LanePolicy, Status, Timestamp};
+use tashika_domain::{Lane, LanePolicy, Status, Timestamp, webhook};
 use tashika_engine::commands::payment::Payments;
+use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::{
     Clock, Engine, ExpiryHandler, PaymentHandler, RECONCILE_KIND, ReconcileHandler, Running, Till,
+    WebhookHandler,
 };
 use tashika_providers::gateway::Gateway;
 use tashika_store::{EffectFilter, Store};
@@ -19,7 +22,8 @@ use super::line::Line;
 use super::planted;
 use super::scene::Scene;
 use super::stage::Stage;
-use super::{Planted, clients, person, post};
+use super::swarm;
+use super::{Planted, clients, person, postman};
 
 /// More than an hour in the network, all questions of a doubt, and a lease.
 const QUIET_WITHIN: Duration = Duration::from_secs(4 * 3600);
@@ -41,6 +45,9 @@ pub(crate) struct Process {
     pub store: Store,
     pub till: Arc<Till>,
     pub payments: Payments,
+    pub webhooks: Webhooks,
+    /// Where the database lies.
+    pub file: PathBuf,
 }
 
 impl Play for Scene {
@@ -63,13 +70,22 @@ impl Play for Scene {
             anyhow::bail!("a run has a node");
         };
         let engine = Arc::clone(node.engine());
+        let source = postman::source()?;
         let process = Process {
             scene: Arc::clone(self),
             clock: birth.clock,
             fate: Arc::clone(&birth.fate),
             payments: Payments::new(engine, Arc::clone(&till), self.swarm.answer_within),
+            webhooks: Webhooks::new(
+                store.clone(),
+                birth.clock,
+                birth.ids(None),
+                vec![source],
+                swarm::REMEMBER,
+            ),
             till,
             store,
+            file: birth.file().to_owned(),
         };
         Ok((Arc::new(process), nodes))
     }
@@ -110,11 +126,14 @@ fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, till: &Arc<Till>, node: usize) 
     let engine = Engine::new(till.store.clone(), birth.clock, ids, settings)
         .lane(Lane::PAYMENTS, swarm.policy.clone())
         .lane(Lane::TIMERS, timers)
+        .lane(Lane::WEBHOOKS, swarm.webhooks.clone())
         .effect(EXPIRY_KIND, ExpiryHandler::new(Arc::clone(till), &worker))
         .effect(
             RECONCILE_KIND,
             ReconcileHandler::new(Arc::clone(till), swarm.reconcile, swarm.rules.keep),
         );
+    let webhooks = WebhookHandler::new(Arc::clone(till), vec![], &worker, &LanePolicy::default());
+    let engine = engine.effect(webhook::KIND, webhooks);
     let handler = PaymentHandler::new(Arc::clone(till), &worker);
     match scene.planted {
         Some(Planted::IgnoresVersion) => {
@@ -138,6 +157,9 @@ impl Cast for Arc<Process> {
         if !self.scene.is_calm() {
             let hot = self.scene.memory().hot(0, CHECK_MANY);
             self.check_these(&hot).await;
+            if let Err(error) = self.check_last_webhooks().await {
+                self.broken("the store answers", "", &error.to_string());
+            }
         }
         if let Err(error) = self.till.schedule_reconciliation(self.scene.swarm.reconcile).await {
             self.broken("the store answers", "", &error.to_string());
@@ -153,7 +175,7 @@ impl Cast for Arc<Process> {
     }
 
     fn step(&self, dice: &mut Stream) {
-        post::deliver(self);
+        postman::deliver(self);
         self.tidy_up(dice);
         if dice.hit(self.scene.swarm.clients.person) {
             person::look(self, dice);
@@ -172,7 +194,7 @@ impl Cast for Arc<Process> {
     }
 
     fn tidy_up(&self, dice: &mut Stream) {
-        post::deliver(self);
+        postman::deliver(self);
         loop {
             let todo = self.scene.book().take_todo(self.clock.now());
             let Some(todo) = todo else { return };
@@ -190,7 +212,7 @@ impl Cast for Arc<Process> {
         if !silent || !self.scene.book().is_quiet() {
             return false;
         }
-        match self.store.effect_counts().await {
+        let settled = match self.store.effect_counts().await {
             // Timers run for days, and the books are compared for ever.
             Ok(counts) => {
                 counts.iter().all(|count| count.status.is_settled() || count.lane == Lane::TIMERS)
@@ -199,7 +221,8 @@ impl Cast for Arc<Process> {
                 self.broken("the store answers", "", &error.to_string());
                 true
             }
-        }
+        };
+        settled && !self.replays_dead_letters().await
     }
 
     fn quiet_within(&self) -> Duration {
@@ -244,19 +267,35 @@ impl Cast for Arc<Process> {
 }
 
 impl Process {
-    /// When waiting effects of payments are due. `None` if one is being worked on.
+    /// When waiting effects of payments and webhooks are due. `None` if one is being worked on.
     async fn waiting_effects(&self) -> Option<Vec<Timestamp>> {
         let mut due = Vec::new();
-        for status in [Status::Sending, Status::Pending, Status::Failed] {
-            let (lane, wanted) = (Some(Lane::PAYMENTS), Some(status));
-            let filter = EffectFilter { lane, status: wanted, ..EffectFilter::default() };
-            let found = self.store.effects(&filter, WAITING_MAX).await.ok()?;
-            if status == Status::Sending && !found.is_empty() {
-                return None;
+        for lane in [Lane::PAYMENTS, Lane::WEBHOOKS] {
+            for status in [Status::Sending, Status::Pending, Status::Failed] {
+                let (lane, wanted) = (Some(lane.clone()), Some(status));
+                let filter = EffectFilter { lane, status: wanted, ..EffectFilter::default() };
+                let found = self.store.effects(&filter, WAITING_MAX).await.ok()?;
+                if status == Status::Sending && !found.is_empty() {
+                    return None;
+                }
+                due.extend(found.iter().map(|effect| effect.next_run_at));
             }
-            due.extend(found.iter().map(|effect| effect.next_run_at));
         }
         Some(due)
+    }
+
+    /// In some worlds somebody looks after what failed; returns whether there was something.
+    async fn replays_dead_letters(&self) -> bool {
+        if !self.scene.swarm.post.operator || self.scene.memory().replayed() {
+            return false;
+        }
+        match postman::replay(self).await {
+            Ok(replayed) => replayed > 0,
+            Err(error) => {
+                self.broken("the store answers", "", &error.to_string());
+                false
+            }
+        }
     }
 
     /// Checks the payments to which something has happened late, before anybody tells us.

@@ -12,7 +12,7 @@ use super::trouble::{Network, Process};
 /// How late after its caller has given up a request may still arrive.
 const LINGER_MS: u64 = 3_600_000;
 /// Longer than any run: what happens when keys are used again after they were forgotten is known.
-const REMEMBER: Duration = Duration::from_secs(90 * 24 * 3600);
+pub(crate) const REMEMBER: Duration = Duration::from_secs(90 * 24 * 3600);
 const DAY_MS: u64 = 24 * 3_600_000;
 
 /// The nature of one run.
@@ -25,6 +25,8 @@ pub(crate) struct Swarm {
     pub post: Post,
     pub rules: PaymentRules,
     pub policy: LanePolicy,
+    /// The lane of webhooks, as the server has it by default.
+    pub webhooks: LanePolicy,
     pub poll: Duration,
     pub capacity: usize,
     /// How long a caller waits before it is told what is known.
@@ -53,6 +55,14 @@ pub(crate) struct Post {
     pub never: Odds,
     pub late: Odds,
     pub twice: Odds,
+    /// An answer that the gateway does not hear.
+    pub unheard: Odds,
+    /// A delivery that takes longer than its signature holds.
+    pub slow: Odds,
+    /// An event beside the others: forged, about somebody else, or about nothing.
+    pub odd: Odds,
+    /// In the end somebody has all dead letters processed again.
+    pub operator: bool,
     /// The customer's bank sends a refund back.
     pub bounces: Odds,
     /// Whether a status is answered with a lie, in worlds that lie.
@@ -69,6 +79,7 @@ impl Swarm {
             liar: dice.hit(Odds::percent(20)),
         };
         let policy = policy(&mut dice);
+        let webhooks = webhooks(policy.lease);
         let lease_ms = u64::try_from(policy.lease.as_millis()).unwrap_or(u64::MAX);
         let mut process = Process::draw(&mut dice, lease_ms);
         // A process that is away costs nothing: keys are forgotten and authorizations expire then.
@@ -90,9 +101,10 @@ impl Swarm {
             network,
             process,
             clients: Clients::draw(&mut dice),
-            post: Post::draw(&mut dice, nature.liar),
+            post: Post::draw(&mut dice, &mut Stream::new(seed, "webhooks"), nature.liar),
             rules,
             policy,
+            webhooks,
             poll: Duration::from_millis(*dice.pick(&[1000, 5000])),
             capacity: *dice.pick(&[0, 0, 2, 4]),
             answer_within: dice.millis(500, 6000),
@@ -108,6 +120,16 @@ fn policy(dice: &mut Stream) -> LanePolicy {
         batch: *dice.pick(&[4, 32]),
         // Half of the shortest is longer than an attempt: asking and sending.
         lease: Duration::from_secs(*dice.pick(&[24, 60, 120])),
+        ..LanePolicy::default()
+    }
+}
+
+fn webhooks(lease: Duration) -> LanePolicy {
+    LanePolicy {
+        concurrency: 32,
+        lease,
+        max_attempts: 4,
+        backoff: [1, 2, 4].map(Duration::from_secs).to_vec(),
         ..LanePolicy::default()
     }
 }
@@ -140,13 +162,17 @@ impl Clients {
 }
 
 impl Post {
-    fn draw(dice: &mut Stream, liar: bool) -> Self {
+    fn draw(dice: &mut Stream, deliveries: &mut Stream, liar: bool) -> Self {
         let never = dice.odds(Odds::percent(60));
         Self {
             // What a gateway lies about is found out only if it tells the truth later.
             never: if liar { Odds::NEVER } else { never },
             late: dice.odds(Odds::percent(40)),
             twice: dice.odds(Odds::percent(30)),
+            unheard: deliveries.odds(Odds::percent(15)),
+            slow: deliveries.odds(Odds::percent(4)),
+            odd: deliveries.odds(Odds::percent(4)),
+            operator: deliveries.hit(Odds::percent(50)),
             bounces: dice.odds(Odds::percent(3)),
             lies: Odds::percent(50),
         }

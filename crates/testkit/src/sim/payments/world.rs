@@ -16,7 +16,7 @@ use super::account::{Account, Act, Said, State};
 use super::dice::{Odds, Stream};
 use super::log::{Log, Violation};
 use super::plan::{Decision, Hearing, Plan, ReplyFate};
-use super::post::{Letter, Post};
+use super::post::Post;
 use super::swarm::Swarm;
 use super::tally::Tally;
 
@@ -91,6 +91,7 @@ impl World {
     /// From now on nothing goes wrong any more. What is under way stays under way.
     pub fn calm_down(&mut self) {
         self.calm = true;
+        self.post.calm = true;
     }
 
     pub fn account(&self, id: Uuid) -> Account {
@@ -265,7 +266,7 @@ impl World {
                 Event::Bounces { payment } => {
                     log.count(Tally::RefundBounced);
                     let remote = self.account(payment).remote(at);
-                    self.tell(payment, remote, true, at);
+                    self.tell(payment, &remote, true, at);
                 }
             }
         }
@@ -371,15 +372,14 @@ impl World {
             self.calendar.insert(event, Event::Bounces { payment: id });
         }
         let remote = self.account(id).remote(at);
-        self.tell(id, remote, false, at);
+        self.tell(id, &remote, false, at);
         said
     }
 
     /// The gateway tells by itself what has happened.
-    fn tell(&mut self, id: Uuid, remote: Remote, certain: bool, at: Timestamp) {
-        let mut dice = self.stream("post", id);
-        let letter = Letter { payment: id, remote };
-        self.post.write(&letter, certain, at, &mut dice, &self.swarm.post);
+    fn tell(&mut self, id: Uuid, remote: &Remote, certain: bool, at: Timestamp) {
+        let dice = self.stream("post", id);
+        self.post.write((id, remote), certain, at, dice, &self.swarm.post);
     }
 }
 
