@@ -1,7 +1,7 @@
 # The menu: `make` lists it. The work itself is in scripts/ and in the `tashika` binary, which can be called directly as well.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint fmt bench sim doc clean
+.PHONY: help run test test-all fuzz lint fmt bench sim doc clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,6 +14,9 @@ test: ## Every test that needs no PostgreSQL: the everyday loop
 
 test-all: ## Every test, on SQLite and on a throwaway PostgreSQL
 	scripts/test
+
+fuzz: ## Every parser of webhook headers against a fuzzer, 30 seconds each
+	scripts/fuzz
 
 lint: ## Formatting, clippy with warnings denied, dependency rules
 	cargo fmt --all --check

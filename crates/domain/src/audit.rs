@@ -8,13 +8,14 @@ use crate::time::Timestamp;
 /// Who did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// A name of a caller or of a sender; `None` is Tashika itself.
+    /// A name of a caller or of an operator; `None` is Tashika itself, also where a webhook made it act:
+    /// which one is in the details.
     pub id: Option<String>,
     pub role: &'static str,
 }
 
 impl Actor {
-    /// Nobody asked: a timer, a worker, an answer.
+    /// No person asked: a timer, a worker, an answer, a webhook.
     pub const SYSTEM: Self = Self { id: None, role: "system" };
 
     /// Somebody with an API token.
@@ -27,12 +28,6 @@ impl Actor {
     #[must_use]
     pub fn operator(id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), role: "operator" }
-    }
-
-    /// A webhook.
-    #[must_use]
-    pub fn sender(source: &str) -> Self {
-        Self { id: Some(format!("{source}_webhook")), role: "webhook" }
     }
 }
 

@@ -268,7 +268,7 @@ pub fn apply(
     let changes = Changes::from(Write::BillingUpdate(Box::new(after.clone()))).with(Write::Audit(
         Box::new(NewAudit {
             id: line_id(now, &target, told.event_id, 0),
-            actor: Actor::sender(told.source),
+            actor: Actor::SYSTEM,
             action: event.action().to_owned(),
             target_type: KIND,
             target_id: target,

@@ -195,13 +195,19 @@ pub fn settle(ending: &Ending<'_>) -> Changes {
 }
 
 /// The audit line of an order that has ended. One that is tried again has not.
+///
+/// It also says when the order was accepted, so that one line tells an order's whole life: a line of its
+/// own at the acceptance would be one more insert on the path that callers wait for.
 #[must_use]
 pub fn audit(effect: &Effect, verdict: &Verdict, now: Timestamp) -> Option<Write> {
     let (action, details) = match verdict {
-        Verdict::Succeeded => ("order.succeeded", json!({"outbox_id": effect.id})),
+        Verdict::Succeeded => {
+            ("order.succeeded", json!({"outbox_id": effect.id, "accepted_at": effect.created_at}))
+        }
         Verdict::Aborted { reason, in_doubt } => (
             "order.failed",
-            json!({"outbox_id": effect.id, "reason_code": reason.code, "in_doubt": in_doubt}),
+            json!({"outbox_id": effect.id, "accepted_at": effect.created_at,
+                "reason_code": reason.code, "in_doubt": in_doubt}),
         ),
         Verdict::Retry { .. } => return None,
     };

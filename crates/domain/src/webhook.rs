@@ -4,6 +4,8 @@
 //! effect that processes it; a duplicate changes nothing, except that one of an event that failed
 //! opens it again ([`reopen`]). How processing ends is [`end`].
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -58,6 +60,10 @@ pub struct WebhookEvent {
     pub billing_id: Option<Uuid>,
     pub office_id: Option<String>,
     pub payload: Value,
+    /// Who must be asked before the event may be acted on, because nobody signed it: a kind of sender.
+    pub confirm_by: Option<String>,
+    /// What that one answered. Where there is `confirm_by`, this counts and the payload does not.
+    pub confirmed: Option<Value>,
     /// Exactly as it came.
     pub body: Vec<u8>,
     pub content_type: Option<String>,
@@ -97,6 +103,41 @@ fn without_nul(payload: Value) -> Value {
         }
         other => other,
     }
+}
+
+impl WebhookEvent {
+    /// What the event says, as far as it may be believed; `None` if nobody has vouched for it yet.
+    #[must_use]
+    pub const fn trusted(&self) -> Option<&Value> {
+        match self.confirm_by {
+            Some(_) => self.confirmed.as_ref(),
+            None => Some(&self.payload),
+        }
+    }
+}
+
+/// Longest id that is written into a log.
+const LOGGED_ID_MAX: usize = 128;
+
+/// Whether a text is an id and cannot be anything about a person: no address, no name with a space.
+#[must_use]
+pub fn is_plain_id(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (1..=LOGGED_ID_MAX).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// Whom an event is about, for logs: the `participant_id` that the application put into the metadata
+/// of what it paid or sent. For payloads that somebody has vouched for.
+#[must_use]
+pub fn participant_of(payload: &Value) -> Option<&str> {
+    const PLACES: [&str; 4] = [
+        "/data/object/metadata/participant_id",
+        "/metadata/participant_id",
+        "/data/participant_id",
+        "/participant_id",
+    ];
+    let found = PLACES.iter().find_map(|place| payload.pointer(place)?.as_str());
+    found.filter(|id| is_plain_id(id))
 }
 
 /// Takes an event: its row and the effect that processes it.
@@ -157,7 +198,11 @@ pub fn reopen(
 /// How the processing of an event ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    Success { billing_id: Option<Uuid>, office_id: Option<String> },
+    Success {
+        billing_id: Option<Uuid>,
+        office_id: Option<String>,
+    },
+    /// Nothing was done, and nothing will be.
     Skipped(String),
     Failed(String),
 }
@@ -184,11 +229,18 @@ pub fn end(event: &WebhookEvent, end: &End, now: Timestamp) -> Changes {
     }
     let mut changes = Changes::new();
     if let End::Failed(why) = end {
-        let sender = Actor::sender(&event.source);
-        changes.push(audit(event, "webhook.failed", sender, &json!({"error": why}), now));
+        let details = json!({"error": why});
+        changes.push(audit(event, "webhook.failed", Actor::SYSTEM, &details, now));
     }
     changes.push(Write::WebhookUpdate(Box::new(after)));
     changes
+}
+
+/// An event as audit lines name it, about whatever it led to.
+#[must_use]
+pub fn named(event: &WebhookEvent) -> Value {
+    json!({"event_id": event.event_id, "event_type": event.event_type,
+        "source": format!("{}_webhook", event.source)})
 }
 
 fn audit(
@@ -198,8 +250,7 @@ fn audit(
     details: &Value,
     now: Timestamp,
 ) -> Write {
-    let mut all = json!({"event_id": event.event_id, "event_type": event.event_type,
-        "source": format!("{}_webhook", event.source)});
+    let mut all = named(event);
     if let (Some(all), Some(details)) = (all.as_object_mut(), details.as_object()) {
         all.extend(details.clone());
     }
@@ -240,6 +291,19 @@ impl Route {
     }
 }
 
+/// The bytes as they came; of an event that nobody signed, what was answered instead: our signature
+/// must not vouch for what a stranger wrote.
+fn content(event: &WebhookEvent) -> (Arc<[u8]>, &str) {
+    const JSON: &str = "application/json";
+    match (&event.confirm_by, &event.confirmed) {
+        (Some(_), confirmed) => {
+            let answer = confirmed.as_ref().map(Value::to_string).unwrap_or_default();
+            (answer.into_bytes().into(), JSON)
+        }
+        (None, _) => (event.body.as_slice().into(), event.content_type.as_deref().unwrap_or(JSON)),
+    }
+}
+
 /// The key of the message that forwards an event to one worker: one, however often the event is
 /// processed.
 #[must_use]
@@ -258,7 +322,7 @@ pub fn forward(
 ) -> Changes {
     let parts: [&[u8]; 3] = [event.id.as_bytes(), to.as_bytes(), &event.version.to_be_bytes()];
     let id = crate::ids::derived(now, &parts);
-    let content_type = event.content_type.as_deref().unwrap_or("application/json");
+    let (body, content_type) = content(event);
     let headers = [
         ("Content-Type", content_type),
         ("Webhook-Id", &event.event_id),
@@ -279,7 +343,7 @@ pub fn forward(
             labels: vec!["webhook".to_owned()],
             ..Asked::default()
         },
-        body: event.body.as_slice().into(),
+        body,
         not_before: None,
         dedup_key: Some(forward_key(event, to)),
         holds: None,

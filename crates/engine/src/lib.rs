@@ -8,6 +8,7 @@
 
 mod clock;
 pub mod commands;
+mod confirm;
 mod dispatcher;
 mod engine;
 mod event;
@@ -33,6 +34,7 @@ mod webhook;
 mod worker;
 
 pub use clock::{Clock, Dice, Ids};
+pub use confirm::Confirmers;
 pub use dispatcher::Dispatcher;
 pub use engine::{Engine, Running, Settings};
 pub use event::EventHandler;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tashika_domain::audit::{Actor, NewAudit, line_id};
 use tashika_domain::case::NewCase;
 use tashika_domain::effect::{EffectId, NewEffect, PAYLOAD_UNREADABLE, Verdict};
 use tashika_domain::outcome::{Outcome, Reason};
@@ -303,6 +304,7 @@ impl Handler for ReconcileHandler {
 }
 
 fn cases(ending: &Ending<'_>) -> Changes {
+    const ACTION: &str = "payment.difference_found";
     let differences: Vec<Difference> = ending
         .result()
         .and_then(|value| serde_json::from_value(value.clone()).ok())
@@ -320,6 +322,16 @@ fn cases(ending: &Ending<'_>) -> Changes {
             details: json!(difference).to_string(),
             now: ending.now,
         }));
+        changes.push(Write::Audit(Box::new(NewAudit {
+            id: line_id(ending.now, &difference.subject, ACTION, 0),
+            actor: Actor::SYSTEM,
+            action: ACTION.to_owned(),
+            target_type: KIND,
+            target_id: difference.subject.clone(),
+            office_id: None,
+            details: json!({"case_id": id}).to_string(),
+            now: ending.now,
+        })));
     }
     changes
 }

@@ -9,12 +9,13 @@ use tashika_domain::billing::{self, Told};
 use tashika_domain::effect::Verdict;
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::payment::remote::{Remote, RemoteState};
-use tashika_domain::payment::{At, hear::hear};
+use tashika_domain::payment::{At, hear::hear_event};
 use tashika_domain::webhook::{self, End, Route, Status, WebhookEvent};
 use tashika_domain::{Changes, LanePolicy};
 use tashika_store::{Store, StoreError};
 use uuid::Uuid;
 
+use crate::confirm::{Confirmed, Confirmers};
 use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
 use crate::payment::Till;
 
@@ -23,6 +24,8 @@ pub struct WebhookHandler {
     store: Store,
     till: Arc<Till>,
     routes: Vec<Route>,
+    /// Whom to ask about events that nobody signed.
+    confirmers: Confirmers,
     /// In whose hands an operation is born that an event leads to.
     worker: String,
     keep: Duration,
@@ -39,7 +42,8 @@ enum Listener {
 }
 
 fn listener(event: &WebhookEvent) -> Listener {
-    if event.source != "stripe" {
+    // A name proves nothing: an event that nobody signed is not Stripe's, whatever its source is called.
+    if event.source != "stripe" || event.confirm_by.is_some() {
         return Listener::Nobody;
     }
     if billing::TYPES.contains(&event.event_type.as_str()) {
@@ -71,13 +75,21 @@ impl WebhookHandler {
             store: till.store.clone(),
             till,
             routes,
+            confirmers: Confirmers::default(),
             worker: worker.to_owned(),
             keep: forwards.keep,
             retries: forwards.max_attempts.saturating_sub(1),
         }
     }
 
-    /// The only thing that cannot wait for the decision is a question to the gateway.
+    /// With somebody to ask about events that nobody signed. Without, such events fail.
+    #[must_use]
+    pub fn confirming(mut self, confirmers: Confirmers) -> Self {
+        self.confirmers = confirmers;
+        self
+    }
+
+    /// The only thing that cannot wait for the decision is a question to somebody else.
     async fn perform(&self, job: Job<'_>) -> Tried {
         let busy = |reason| Tried::new(Outcome::Busy { reason, retry_in: None });
         let unavailable = |error: &StoreError| Reason::new("STORE_UNAVAILABLE", error.to_string());
@@ -86,6 +98,9 @@ impl WebhookHandler {
             Ok(None) => return Tried::refused("NO_EVENT", "the event is gone"),
             Err(error) => return busy(unavailable(&error)),
         };
+        if let Some(by) = &event.confirm_by {
+            return self.confirmers.ask(by, &event, job.now).await;
+        }
         let Listener::Payment(id) = listener(&event) else { return Tried::done(Value::Null) };
         match self.store.payment(id).await {
             Ok(Some(payment)) => match self.till.look(&payment).await {
@@ -107,7 +122,7 @@ impl WebhookHandler {
 
     async fn decide(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
         let over = || Settled::new(ending.verdict.clone(), Changes::new());
-        let Some(event) = self.store.webhook_event(ending.effect.id.0).await? else {
+        let Some(mut event) = self.store.webhook_event(ending.effect.id.0).await? else {
             return Ok(over());
         };
         // A failed one is here because somebody has requeued its effect.
@@ -117,7 +132,10 @@ impl WebhookHandler {
         match ending.verdict {
             Verdict::Retry { .. } => Ok(over()),
             Verdict::Aborted { reason, .. } => Ok(failed(&event, reason, ending)),
-            Verdict::Succeeded => self.apply(&event, ending).await,
+            Verdict::Succeeded => match take_over(&mut event, ending) {
+                Some(settled) => Ok(settled),
+                None => self.apply(&event, ending).await,
+            },
         }
     }
 
@@ -156,7 +174,8 @@ impl WebhookHandler {
                 if let (Some(remote), Some(payment)) = (remote, payment) {
                     let rules = &self.till.rules;
                     let at = At { now: ending.now, rules, worker: Some(&self.worker) };
-                    if let Some(decided) = hear(&payment, &remote, "webhook", at) {
+                    if let Some(decided) = hear_event(&payment, &remote, &webhook::named(event), at)
+                    {
                         settled.changes.extend(decided.changes);
                         settled.next = decided.next;
                     }
@@ -182,15 +201,36 @@ impl WebhookHandler {
     }
 }
 
+/// Takes over what was answered about an event that nobody signed. Whatever is returned is its end.
+fn take_over(event: &mut WebhookEvent, ending: &Ending<'_>) -> Option<Settled> {
+    event.confirm_by.as_ref()?;
+    match Confirmed::from_result(ending.result()) {
+        Some(Confirmed::Yes(answer)) => {
+            event.confirmed = Some(answer);
+            None
+        }
+        Some(Confirmed::PassOver(why)) => {
+            let changes = webhook::end(event, &End::Skipped(why), ending.now);
+            Some(Settled::new(Verdict::Succeeded, changes))
+        }
+        None => {
+            let reason = Reason::new("NOT_CONFIRMED", "nobody was asked whether this is true");
+            Some(failed(event, &reason, ending))
+        }
+    }
+}
+
 /// The event has failed, and with it the effect: a dead letter.
 fn failed(event: &WebhookEvent, reason: &Reason, ending: &Ending<'_>) -> Settled {
     let text = format!("{}: {}", reason.code, reason.message);
     let changes = webhook::end(event, &End::Failed(text), ending.now);
     let verdict = Verdict::Aborted { reason: reason.clone(), in_doubt: false };
     let (event_id, error_type) = (event.event_id.clone(), reason.code.clone());
+    let participant = event.trusted().and_then(webhook::participant_of);
+    let participant_id = participant.map(ToOwned::to_owned);
     let mut settled = Settled::new(verdict, changes);
     settled.after = Some(Box::new(move || {
-        tracing::error!(event_id, error_type, "a webhook could not be processed");
+        tracing::error!(event_id, participant_id, error_type, "a webhook could not be processed");
     }));
     settled
 }

@@ -15,6 +15,7 @@ pub mod guard;
 pub mod http;
 pub mod qstash;
 pub mod reply;
+pub mod shotstack;
 pub mod signature;
 pub mod sink;
 pub mod upstash;

@@ -163,6 +163,14 @@ impl fmt::Display for RefusedKind {
 /// One provider's way to sign and to write events.
 trait Provider: Send + Sync {
     fn kind(&self) -> &'static str;
+    /// Whether a request proves whose it is.
+    fn is_signed(&self) -> bool {
+        true
+    }
+    /// The id that the request claims in its headers, proven or not.
+    fn claimed_id<'a>(&self, _: &'a HeaderMap) -> Option<&'a str> {
+        None
+    }
     fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<(), Refused>;
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused>;
 }
@@ -217,6 +225,20 @@ impl Source {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.provider.kind()
+    }
+
+    /// Whether a request proves whose it is. What an unsigned one says has to be confirmed elsewhere
+    /// before anything is done about it.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        self.provider.is_signed()
+    }
+
+    /// The event's id as the headers have it, for the log of a request that was refused. Unproven;
+    /// nothing but letters, digits and `-_.:`.
+    #[must_use]
+    pub fn claimed_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        self.provider.claimed_id(headers)
     }
 
     /// Whether the request is the sender's, byte for byte, and fresh. Parses nothing of the body.

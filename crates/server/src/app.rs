@@ -15,9 +15,9 @@ use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Carrier, Clock, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing, MessageHandler,
-    OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler, ScheduleHandler,
-    Settings, StoredBook, Till, Traffic, WebhookHandler,
+    Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing,
+    MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler,
+    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -30,6 +30,7 @@ use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, 
 use tashika_providers::guard::Guard;
 use tashika_providers::http::ClientConfig;
 use tashika_providers::qstash::{QstashClient, QstashError};
+use tashika_providers::shotstack::{Shotstack, ShotstackError};
 use tashika_providers::signature::Nonces;
 use tashika_providers::sink::{Sink, SinkError};
 use tashika_providers::webhook::SourceError;
@@ -38,7 +39,7 @@ use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
-    QueueConfig, RateLimits, SourceConfig,
+    QueueConfig, RateLimits, SourceConfig, WebhookConfig,
 };
 use crate::telemetry::span_parent;
 
@@ -58,6 +59,7 @@ pub struct App {
     sinks: Vec<Arc<Sink>>,
     /// Whom webhooks are forwarded to.
     workers: Arc<Workers>,
+    confirmers: Confirmers,
     /// The message queue.
     pub messages: Arc<Messages>,
     gates: Arc<Gates>,
@@ -84,6 +86,8 @@ pub enum AppError {
     Qstash(#[from] QstashError),
     #[error("the client for deliveries: {0}")]
     Courier(#[from] CourierError),
+    #[error("SHOTSTACK_API_KEY, SHOTSTACK_API_BASE: {0}")]
+    Shotstack(#[from] ShotstackError),
     #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
     Source(#[from] SourceError),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
@@ -97,6 +101,7 @@ impl App {
         let broker = broker(&config.broker, &ids)?;
         let sinks = sinks(&config.events)?;
         let workers = Arc::new(workers(config)?);
+        let confirmers = confirmers(&config.webhooks)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
@@ -125,6 +130,7 @@ impl App {
             till,
             sinks,
             workers,
+            confirmers,
             messages,
             gates,
             recent,
@@ -226,6 +232,7 @@ impl App {
         let routes = config.webhooks.workers.iter().map(|worker| worker.route.clone());
         let forwards = config.lane(&Lane::DELIVERIES);
         WebhookHandler::new(Arc::clone(&self.till), routes.collect(), worker, forwards)
+            .confirming(self.confirmers.clone())
     }
 
     pub fn webhooks(&self, config: &Config) -> Result<Webhooks, AppError> {
@@ -316,6 +323,11 @@ fn sinks(config: &EventConfig) -> Result<Vec<Arc<Sink>>, SinkError> {
         Sink::new(url.expose_secret(), secret, config.sink_timeout).map(Arc::new)
     };
     config.sink_urls.iter().map(open).collect()
+}
+
+fn confirmers(config: &WebhookConfig) -> Result<Confirmers, ShotstackError> {
+    let shotstack = config.shotstack.as_ref().map(Shotstack::new).transpose()?;
+    Ok(Confirmers { shotstack: shotstack.map(Arc::new) })
 }
 
 fn broker(config: &BrokerConfig, ids: &Ids) -> Result<Arc<dyn Broker>, ProfileError> {

@@ -42,6 +42,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0004_queue.sqlite.sql"),
         postgres: include_str!("../migrations/0004_queue.pg.sql"),
     },
+    Migration {
+        version: 5,
+        name: "confirmations",
+        sqlite: include_str!("../migrations/0005_confirmations.sqlite.sql"),
+        postgres: include_str!("../migrations/0005_confirmations.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

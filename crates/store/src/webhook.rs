@@ -10,7 +10,7 @@ use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
-const FIXED: [Column; 10] = [
+const FIXED: [Column; 11] = [
     ("id", Kind::Uuid),
     ("source", Kind::Text),
     ("event_id", Kind::Text),
@@ -21,15 +21,17 @@ const FIXED: [Column; 10] = [
     ("occurred_at", Kind::Time),
     ("created_at", Kind::Time),
     ("traceparent", Kind::Text),
+    ("confirm_by", Kind::Text),
 ];
 
-const CHANGING: [Column; 6] = [
+const CHANGING: [Column; 7] = [
     ("version", Kind::Int),
     ("billing_id", Kind::Uuid),
     ("office_id", Kind::Text),
     ("status", Kind::Text),
     ("error_message", Kind::Text),
     ("processed_at", Kind::Time),
+    ("confirmed", Kind::Json),
 ];
 
 static TABLE: Lazy =
@@ -56,6 +58,7 @@ impl Kept for WebhookEvent {
             self.occurred_at.into(),
             Param::Time(self.created_at),
             self.traceparent.as_deref().into(),
+            self.confirm_by.as_deref().into(),
         ]
     }
 
@@ -67,14 +70,18 @@ impl Kept for WebhookEvent {
             self.status.as_str().into(),
             self.error_message.as_deref().into(),
             self.processed_at.into(),
+            self.confirmed.as_ref().map_or(Param::Null, |value| Param::Text(value.to_string())),
         ]
     }
 }
 
 fn parse(row: &dyn Row) -> Result<WebhookEvent, StoreError> {
     let read = Reader::by_uuid(row, "webhook_events", "id");
-    let payload = serde_json::from_str(&read.text("payload")?)
-        .map_err(|e| read.corrupt("payload", e.to_string()))?;
+    let json = |column, text: &str| {
+        serde_json::from_str(text)
+            .map_err(|e: serde_json::Error| read.corrupt(column, e.to_string()))
+    };
+    let confirmed = read.opt_text("confirmed")?;
     Ok(WebhookEvent {
         id: read.uuid("id")?,
         version: read.int("version")?,
@@ -83,7 +90,9 @@ fn parse(row: &dyn Row) -> Result<WebhookEvent, StoreError> {
         event_type: read.text("event_type")?,
         billing_id: read.opt_uuid("billing_id")?,
         office_id: read.opt_text("office_id")?,
-        payload,
+        payload: json("payload", &read.text("payload")?)?,
+        confirm_by: read.opt_text("confirm_by")?,
+        confirmed: confirmed.map(|text| json("confirmed", &text)).transpose()?,
         body: read.bytes("body")?,
         content_type: read.opt_text("content_type")?,
         occurred_at: read.opt_time("occurred_at")?,

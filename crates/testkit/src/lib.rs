@@ -4,5 +4,6 @@ pub mod database;
 pub mod gate;
 pub mod gateway;
 pub mod postgres;
+pub mod shotstack;
 pub mod sim;
 mod wire;

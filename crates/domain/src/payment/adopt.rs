@@ -80,7 +80,7 @@ pub(super) fn adopt(draft: &mut Draft<'_>, subject: Subject, remote: &Remote) ->
             RemoteState::Captured | RemoteState::Voided | RemoteState::Declined,
         ) => {
             draft.end_operation(None);
-            draft.line("compensated", &json!({"found": remote.state.as_str()}));
+            draft.record("compensated", &json!({"found": remote.state.as_str()}));
             Ok(())
         }
         (
@@ -179,7 +179,7 @@ pub(super) fn refuse(draft: &mut Draft<'_>, subject: Subject, reason: &Reason) {
         }
         Subject::Operation(_) => {
             let text = format!("{}: {}", reason.code, reason.message);
-            draft.line("refused", &json!({"operation": name_of(subject), "code": reason.code}));
+            draft.record("refused", &json!({"operation": name_of(subject), "code": reason.code}));
             keep_watch(draft);
             draft.end_operation(Some(&Reason::new(&reason.code, text)));
         }
@@ -206,7 +206,7 @@ pub(super) fn end_refund(draft: &mut Draft<'_>, subject: Subject, remote: &Remot
             return refuse(draft, subject, &failed());
         }
         draft.end_operation(None);
-        draft.line("compensated", &json!({"refunded": remote.amount}));
+        draft.record("compensated", &json!({"refunded": remote.amount}));
         return;
     };
     match remote.state {
@@ -241,7 +241,7 @@ pub(super) fn close_refund(draft: &mut Draft<'_>, index: usize, end: Result<Stri
         Err(reason) => {
             refund.status = RefundStatus::Failed;
             refund.failure = Some(reason.clone());
-            draft.line(
+            draft.record(
                 "refused",
                 &json!({"operation": "refund", "refundId": id,
                 "code": reason.code, "message": reason.message}),

@@ -39,6 +39,8 @@ pub(super) struct Draft<'a> {
     closing: (&'static str, String),
     /// Whose doing it is.
     pub actor: Actor,
+    /// The webhook that led to it, for audit lines.
+    pub cause: Option<Value>,
     /// Numbers what this change creates.
     count: u32,
     lines: u32,
@@ -55,6 +57,7 @@ impl<'a> Draft<'a> {
             next: None,
             closing: ("verified", "the outcome has become known".to_owned()),
             actor: Actor::SYSTEM,
+            cause: None,
             count: 0,
             lines: 0,
         }
@@ -135,8 +138,18 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// A line of the timeline about something that changes what is true, and so an audit line as well.
+    pub fn record(&mut self, kind: &'static str, entry: &Value) {
+        self.line(kind, entry);
+        self.audit(format!("payment.{kind}"), entry);
+    }
+
     /// An audit line about this payment.
     pub fn audit(&mut self, action: String, details: &Value) {
+        let mut details = details.clone();
+        if let Some(cause) = &self.cause {
+            merge(&mut details, cause);
+        }
         let line = NewAudit {
             id: self.id("audit"),
             actor: self.actor.clone(),
@@ -330,7 +343,7 @@ impl<'a> Draft<'a> {
             "operation": operation,
             "error": format!("{}: {}", error.code, error.message),
         });
-        self.line(
+        self.record(
             "verification_failed",
             &json!({"operation": operation, "alert": message,
             "code": error.code, "message": error.message}),

@@ -3,7 +3,7 @@
 //! A message may be late, doubled or out of order. Only what ends something that is under way, or
 //! shows that money moved after a payment was declared failed, changes anything.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::adopt::{Unclear, adopt, captured, end_refund, still_taken, voided};
 use super::draft::{Decided, Draft};
@@ -17,7 +17,23 @@ use crate::race::NewRace;
 /// Takes over what can be taken over. `None`: nothing new.
 #[must_use]
 pub fn hear(payment: &Payment, remote: &Remote, source: &str, at: At<'_>) -> Option<Decided> {
+    listen(Draft::of(payment, at), remote, source)
+}
+
+/// The same, for a webhook: `event` names it in the audit lines.
+#[must_use]
+pub fn hear_event(
+    payment: &Payment,
+    remote: &Remote,
+    event: &Value,
+    at: At<'_>,
+) -> Option<Decided> {
     let mut draft = Draft::of(payment, at);
+    draft.cause = Some(event.clone());
+    listen(draft, remote, "webhook")
+}
+
+fn listen(mut draft: Draft<'_>, remote: &Remote, source: &str) -> Option<Decided> {
     draft.line("heard", &json!({"source": source, "found": remote.state.as_str()}));
     let mut news = operation(&mut draft, remote);
     news |= refunds(&mut draft, remote);
@@ -84,7 +100,7 @@ fn late(draft: &mut Draft<'_>, remote: &Remote, resolution: &'static str) -> boo
         details: details.to_string(),
         now: draft.at.now,
     };
-    draft.line("race", &json!({"scenario": race.scenario, "resolution": resolution}));
+    draft.record("race", &json!({"scenario": race.scenario, "resolution": resolution}));
     draft.push(Write::Race(race));
     let failure = draft.payment.failure.clone();
     let amount = draft.payment.request.amount;
@@ -125,7 +141,7 @@ fn bounced(draft: &mut Draft<'_>, index: usize) {
         refund.number, refund.amount, draft.payment.request.currency, draft.payment.id,
     );
     let details = json!({"paymentId": draft.payment.id, "refundId": refund.id});
-    draft.line("refund_bounced", &details);
+    draft.record("refund_bounced", &details);
     let refund = &mut draft.payment.refunds[index];
     refund.failure = Some(Reason::new("REFUND_BOUNCED", "the money is back with us"));
     refund.updated_at = draft.at.now;

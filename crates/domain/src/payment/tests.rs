@@ -110,6 +110,15 @@ fn names(decided: &Decided) -> Vec<String> {
     decided.changes.writes().iter().map(name).collect()
 }
 
+/// The actions of the audit lines.
+fn audited(decided: &Decided) -> Vec<&str> {
+    let lines = decided.changes.writes().iter().filter_map(|write| match write {
+        Write::Audit(line) => Some(line.action.as_str()),
+        _ => None,
+    });
+    lines.collect()
+}
+
 fn settlements(decided: &Decided) -> Vec<(&str, LedgerStatus, u16)> {
     let settled = decided.changes.writes().iter().filter_map(|write| match write {
         Write::LedgerSettle(end) => Some((end.key.scope.as_str(), end.status, end.http_status)),
@@ -335,12 +344,14 @@ fn a_late_execution_is_undone_and_the_payment_stays_failed() {
         let (decided, _) = concluded((&payment, &effect), Via::Sent, &refund(state));
         assert!(decided.payment.is_at_rest());
         assert_eq!(decided.payment.status, Status::Failed);
+        assert_eq!(audited(&decided), ["payment.compensated"]);
     }
     // Money that could not be given back is still with us: a person must know.
     let (decided, _) =
         concluded((&payment, &effect), Via::Sent, &refund(RemoteRefundState::Failed));
     assert!(decided.payment.verification_failed());
     assert!(names(&decided).contains(&"OpenCase".to_owned()));
+    assert_eq!(audited(&decided), ["payment.verification_failed"]);
 }
 
 #[test]
@@ -373,6 +384,7 @@ fn a_refund_that_comes_back_is_news_once() {
     let bounced = hear(&payment, &told(RemoteRefundState::Failed), "webhook", at(&rules));
     let bounced = bounced.expect("news");
     assert!(names(&bounced).contains(&"OpenCase".to_owned()));
+    assert_eq!(audited(&bounced), ["payment.refund_bounced"]);
     let again = hear(&bounced.payment, &told(RemoteRefundState::Failed), "webhook", at(&rules));
     assert_eq!(again, None);
 }
@@ -388,6 +400,7 @@ fn an_operation_of_our_own_that_fails_leaves_the_timer_behind() {
     let refused = Outcome::Refused(Reason::new(code::UNAUTHORIZED, "no"));
     let (decided, _) = concluded((&voiding.payment, &effect), Via::Sent, &refused);
     assert_eq!(decided.payment.status, Status::Authorized);
+    assert_eq!(audited(&decided), ["payment.refused"]);
     let timer = decided.changes.writes().iter().find_map(|write| match write {
         Write::Enqueue(effect) if effect.kind == EXPIRY_KIND => Some(effect.clone()),
         _ => None,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use serde_json::Value;
 use tashika_domain::audit::Actor;
 use tashika_domain::webhook::{self, Status, WebhookEvent};
 use tashika_domain::{EffectId, Status as EffectStatus};
-use tashika_providers::webhook::{Event, Refused, Source};
+use tashika_providers::webhook::{Event, Refused, RefusedKind, Source};
 use tashika_store::{CommitError, Key, Store, StoreError, WebhookCount, WebhookFilter};
 use uuid::Uuid;
 
@@ -48,13 +49,23 @@ pub struct Accepted {
     pub duplicate: bool,
 }
 
+/// A request that was not taken, with what may be logged about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    pub refused: Refused,
+    /// From the headers, unproven; from the body only where the body was proven to be the sender's.
+    pub event_id: Option<String>,
+    /// Only where the body was proven to be the sender's.
+    pub participant_id: Option<String>,
+}
+
 /// Why a webhook was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     #[error("no such source")]
     UnknownSource,
-    #[error("the webhook was refused: {}", .0.reason)]
-    Refused(Refused),
+    #[error("the webhook was refused: {}", .0.refused.reason)]
+    Refused(Rejected),
     #[error("no such event")]
     NotFound,
     #[error("only events that failed can be processed again")]
@@ -79,12 +90,12 @@ impl Webhooks {
             .and_then(|()| source.read(received.headers, received.body))
             .map_err(|refused| {
                 count(source.name(), "refused");
-                WebhookError::Refused(refused)
+                WebhookError::Refused(rejected(source, received, refused))
             })?;
         if let Some(challenge) = challenge(source, &event) {
             return Ok(Taken::Challenged(challenge));
         }
-        let accepted = self.accept(source.name(), event, received).await;
+        let accepted = self.accept(source, event, received).await;
         count(
             source.name(),
             match &accepted {
@@ -98,7 +109,7 @@ impl Webhooks {
 
     async fn accept(
         &self,
-        source: &str,
+        source: &Source,
         event: Event,
         received: Received<'_>,
     ) -> Result<Accepted, WebhookError> {
@@ -108,12 +119,14 @@ impl Webhooks {
         let row = WebhookEvent {
             id,
             version: 1,
-            source: source.to_owned(),
+            source: source.name().to_owned(),
             event_id: event.id.clone(),
             event_type: event.kind,
             billing_id: None,
             office_id: None,
             payload: webhook::keepable(event.payload),
+            confirm_by: (!source.is_signed()).then(|| source.kind().to_owned()),
+            confirmed: None,
             body: received.body.to_vec(),
             content_type: content_type.and_then(|v| v.to_str().ok()).map(ToOwned::to_owned),
             occurred_at: event.occurred_at,
@@ -130,7 +143,7 @@ impl Webhooks {
                     return Ok(Accepted { event_id: event.id, message_id: id, duplicate: false });
                 }
                 Err(CommitError::Taken(Key::Event)) => {
-                    if let Some(known) = self.again(source, &event.id).await? {
+                    if let Some(known) = self.again(source.name(), &event.id).await? {
                         return Ok(known);
                     }
                     // Pruned in this very moment, long after it was processed: it counts as new.
@@ -146,7 +159,7 @@ impl Webhooks {
         let known = self.store.webhook_event_of(source, event_id).await?;
         let Some(known) = known else { return Ok(None) };
         if self.is_over(&known).await? {
-            self.reopen(&known, Actor::sender(source)).await?;
+            self.reopen(&known, Actor::SYSTEM).await?;
         }
         let event_id = event_id.to_owned();
         Ok(Some(Accepted { event_id, message_id: known.id, duplicate: true }))
@@ -226,10 +239,23 @@ impl Webhooks {
     }
 }
 
+/// A body that was not proven to be the sender's is not even parsed.
+fn rejected(source: &Source, received: Received<'_>, refused: Refused) -> Rejected {
+    let proven = source.is_signed() && refused.what == RefusedKind::Payload;
+    let body = proven.then(|| serde_json::from_slice::<Value>(received.body).ok()).flatten();
+    let said = body.as_ref().and_then(|body| body.get("id")?.as_str());
+    let event_id = source.claimed_id(received.headers).or(said);
+    Rejected {
+        refused,
+        event_id: event_id.filter(|id| webhook::is_plain_id(id)).map(ToOwned::to_owned),
+        participant_id: body.as_ref().and_then(webhook::participant_of).map(ToOwned::to_owned),
+    }
+}
+
 /// Slack asks once, when the address is entered.
 fn challenge(source: &Source, event: &Event) -> Option<String> {
     let asks = source.kind() == "slack" && event.kind == "url_verification";
-    let text = event.payload.get("challenge").and_then(serde_json::Value::as_str);
+    let text = event.payload.get("challenge").and_then(Value::as_str);
     text.filter(|_| asks).map(ToOwned::to_owned)
 }
 

@@ -33,9 +33,9 @@ on_both!(
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[derive(Clone, Debug)]
-struct Heard {
+pub struct Heard {
     headers: HeaderMap,
-    body: Vec<u8>,
+    pub body: Vec<u8>,
 }
 
 impl Heard {
@@ -45,13 +45,13 @@ impl Heard {
 }
 
 /// A worker that answers what it is told to; the last answer repeats. An empty one is silence.
-struct Worker {
-    url: String,
+pub struct Worker {
+    pub url: String,
     heard: Arc<Mutex<Vec<Heard>>>,
 }
 
 impl Worker {
-    async fn start(answers: &'static [&'static str]) -> Self {
+    pub async fn start(answers: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook?of=worker", listener.local_addr().unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -65,7 +65,7 @@ impl Worker {
         Self { url, heard }
     }
 
-    fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<Heard> {
         self.heard.lock().unwrap().clone()
     }
 }
@@ -114,7 +114,7 @@ fn thrice() -> LanePolicy {
     LanePolicy { max_attempts: 4, ..policy() }
 }
 
-async fn delivery(rig: &Rig, event_id: &str, to: &str) -> Message {
+pub async fn delivery(rig: &Rig, event_id: &str, to: &str) -> Message {
     let filter = MessageFilter { urls: vec![format!("worker:{to}")], ..MessageFilter::default() };
     until("the end of the delivery", async || {
         let found = rig.store.messages(&filter, 100).await.unwrap();

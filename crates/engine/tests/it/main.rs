@@ -15,7 +15,11 @@ mod webhook_rig;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod audit_lines;
+#[cfg(test)]
 mod backoff;
+#[cfg(test)]
+mod confirmations;
 #[cfg(test)]
 mod doubt;
 #[cfg(test)]

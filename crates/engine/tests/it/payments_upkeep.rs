@@ -21,7 +21,7 @@ use tashika_domain::{Lane, LanePolicy, NewEffect, Timestamp, event};
 use tashika_engine::{Clock, EventHandler, Pruner, RECONCILE_KIND, ReconcileHandler, Window};
 use tashika_providers::gateway::{Charge, Gateway as _};
 use tashika_providers::sink::Sink;
-use tashika_store::{CaseFilter, EffectFilter, EffectRow};
+use tashika_store::{AuditFilter, CaseFilter, EffectFilter, EffectRow};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
 use tashika_testkit::gateway::{Fault, Operation};
@@ -292,6 +292,14 @@ async fn books_that_differ_become_cases(db: TestDb) {
     ];
     expected.sort();
     assert_eq!(found, expected);
+    let noted = AuditFilter {
+        action: Some("payment.difference_found".to_owned()),
+        ..AuditFilter::default()
+    };
+    let noted = shop.store.audit_logs(&noted, 100).await.unwrap();
+    for (subject, _) in &expected {
+        assert!(noted.iter().any(|line| line.target_id == *subject), "no line about {subject}");
+    }
     assert_eq!(shop.find(taken.id).await.status, Status::Captured);
     for id in same {
         town.agrees(&shop, id).await;

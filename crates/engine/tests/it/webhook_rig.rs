@@ -15,8 +15,8 @@ use tashika_domain::{EffectId, Lane, LanePolicy, Timestamp};
 use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::webhook::{Accepted, Received, Taken, WebhookError, Webhooks};
 use tashika_engine::{
-    Clock, Engine, Gates, Ids, KeyRing, MessageHandler, PaymentHandler, Recent, Running,
-    StoredBook, Till, Traffic, WebhookHandler,
+    Clock, Confirmers, Engine, Gates, Ids, KeyRing, MessageHandler, PaymentHandler, Recent,
+    Running, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::courier::{Courier, CourierConfig};
 use tashika_providers::gateway::sandbox::SandboxGateway;
@@ -45,6 +45,7 @@ pub struct Rig {
     pub webhooks: Arc<Webhooks>,
     pub billings: Billings,
     pub till: Arc<Till>,
+    pub confirmers: Confirmers,
     routes: Vec<Route>,
     workers: Vec<Worker>,
 }
@@ -63,15 +64,20 @@ impl Rig {
             db,
             store,
             till,
+            confirmers: Confirmers::default(),
             routes: Vec::new(),
             workers: Vec::new(),
         }
     }
 
     /// With a worker that gets whatever its patterns match.
-    pub fn forwarding(mut self, to: &str, types: &[&str], url: &str) -> Self {
+    pub fn forwarding(self, to: &str, types: &[&str], url: &str) -> Self {
+        self.forwarding_from("stripe", to, types, url)
+    }
+
+    pub fn forwarding_from(mut self, source: &str, to: &str, types: &[&str], url: &str) -> Self {
         let types = types.iter().map(|text| (*text).to_owned()).collect();
-        self.routes.push(Route { source: Some("stripe".into()), types, to: to.into() });
+        self.routes.push(Route { source: Some(source.into()), types, to: to.into() });
         self.workers.push(Worker { name: to.into(), url: SecretString::from(url) });
         self
     }
@@ -105,7 +111,8 @@ impl Rig {
     pub fn engine(&self, policy: &LanePolicy) -> Engine {
         let worker = "host:1:a";
         let till = || Arc::clone(&self.till);
-        let webhooks = WebhookHandler::new(till(), self.routes.clone(), worker, policy);
+        let webhooks = WebhookHandler::new(till(), self.routes.clone(), worker, policy)
+            .confirming(self.confirmers.clone());
         engine(&self.store, Clock::System, worker)
             .lane(Lane::WEBHOOKS, policy.clone())
             .lane(Lane::DELIVERIES, policy.clone())

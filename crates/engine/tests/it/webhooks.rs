@@ -92,7 +92,7 @@ async fn a_duplicate_of_a_failed_event_opens_it_again(db: TestDb) {
     assert_eq!(ended.error_message, None);
     assert_eq!(rig.known(&billing).await.last_payment_at, Some(at(0)));
     let replayed = &rig.audit("webhook.replayed").await[0];
-    assert_eq!(replayed.actor_id.as_deref(), Some("stripe_webhook"));
+    assert_eq!((replayed.actor_id.as_deref(), replayed.actor_role.as_str()), (None, "system"));
 }
 
 async fn a_failed_event_is_opened_again_after_its_effect_was_pruned(db: TestDb) {

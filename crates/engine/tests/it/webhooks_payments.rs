@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tashika_domain::Status as EffectStatus;
 use tashika_domain::outcome::Outcome;
 use tashika_domain::payment::{self, Payment};
 use tashika_domain::webhook::{KIND, Status};
+use tashika_domain::{LanePolicy, Status as EffectStatus};
 use tashika_engine::commands::payment::{Caller, Payments};
 use tashika_engine::{
     BoxFuture, Clock, Ending, Handler, Job, Settled, Till, Tried, WebhookHandler,
@@ -19,7 +19,7 @@ use tashika_testkit::database::TestDb;
 use tashika_testkit::on_both;
 use uuid::Uuid;
 
-use crate::support::{HOUR, patience, policy, stop};
+use crate::support::{patience, policy, stop};
 use crate::webhook_rig::{Rig, told_about};
 
 on_both!(
@@ -83,6 +83,12 @@ async fn a_payment_event_makes_tashika_ask_the_gateway(db: TestDb) {
     let heard = tell("evt_2", "payment_intent.canceled").await;
     assert_eq!(heard.status, payment::Status::Captured, "what the gateway says, not the message");
     assert_eq!(heard.captured_amount, 500);
+    let line = &rig.audit("payment.captured").await[0];
+    let details: Value = serde_json::from_str(&line.details).unwrap();
+    assert_eq!((line.actor_id.as_deref(), line.actor_role.as_str()), (None, "system"));
+    assert_eq!((&details["event_id"], &details["to"]), (&json!("evt_2"), &json!("CAPTURED")));
+    assert_eq!(details["event_type"], "payment_intent.canceled");
+    assert_eq!(details["source"], "stripe_webhook");
     let unknown = json!({"metadata": {"payment_id": "8e03978e-40d5-43e8-bc93-6894a57f9324"}});
     let accepted = rig.send(&told_about("evt_3", "charge.captured", 0, &unknown)).await;
     rig.ended(&accepted, Status::Skipped).await;
@@ -129,7 +135,7 @@ async fn an_event_that_is_outrun_is_decided_again(db: TestDb) {
     assert!(payment.pending_verification(), "{payment:?}");
     stop(silent).await;
 
-    let handler = WebhookHandler::new(till(), vec![], "host:1:a", 24 * HOUR);
+    let handler = WebhookHandler::new(till(), vec![], "host:1:a", &LanePolicy::default());
     let decisions = AtomicU32::new(0);
     let outrun = Outrun { handler, till: till(), payment: payment.id, decisions };
     let running = rig.engine(&policy()).effect(KIND, outrun).start();

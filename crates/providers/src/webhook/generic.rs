@@ -11,16 +11,18 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use tashika_domain::time::Timestamp;
 
-use super::headers::{MALFORMED, fresh, seconds, signed, told};
+use super::headers::{MALFORMED, claimed, fresh, seconds, signed, told};
 use super::key::{Keys, base64};
 use super::payload::{event, object, text};
 use super::{Event, Provider, Refused, SourceError, TOLERANCE, TYPE_UNKNOWN};
 use crate::signature::unhex;
 
-/// The hash under the HMAC.
+/// The hash under the HMAC. SHA-1 is broken for signatures of documents, but not under HMAC, and older
+/// senders have nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
+    Sha1,
     #[default]
     Sha256,
     Sha512,
@@ -189,8 +191,32 @@ fn time(text: &str) -> Option<Timestamp> {
             number.checked_mul(1000).map(Timestamp::from_micros)
         }
         Ok(_) => seconds(text),
-        Err(_) => text.parse().ok(),
+        Err(_) => is_rfc3339(text).then(|| text.parse().ok())?,
     }
+}
+
+/// The parser knows more of ISO 8601 than the senders are told to use, such as `2021-02-25T15Z`.
+fn is_rfc3339(text: &str) -> bool {
+    let shape = |text: &[u8], pattern: &[u8]| {
+        text.len() == pattern.len()
+            && text.iter().zip(pattern).all(|(byte, wanted)| match wanted {
+                b'0' => byte.is_ascii_digit(),
+                _ => byte == wanted,
+            })
+    };
+    let Some((moment, rest)) = text.as_bytes().split_at_checked(19) else { return false };
+    let zone = match rest.strip_prefix(b".") {
+        Some(rest) => {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits == 0 {
+                return false;
+            }
+            &rest[digits..]
+        }
+        None => rest,
+    };
+    let zoned = zone == b"Z" || shape(zone, b"+00:00") || shape(zone, b"-00:00");
+    zoned && shape(moment, b"0000-00-00T00:00:00")
 }
 
 impl Provider for Generic {
@@ -228,6 +254,10 @@ impl Provider for Generic {
             return Ok(());
         }
         fresh(time(stamp).ok_or(malformed)?, now, settings.tolerance)
+    }
+
+    fn claimed_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        claimed(headers, self.settings.id_header.as_deref()?)
     }
 
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {

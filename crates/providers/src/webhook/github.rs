@@ -6,7 +6,7 @@ use http::HeaderMap;
 use secrecy::SecretString;
 use tashika_domain::time::Timestamp;
 
-use super::headers::{MALFORMED, signed, told};
+use super::headers::{MALFORMED, claimed, signed, told};
 use super::key::Keys;
 use super::payload::{event, object};
 use super::{Event, Provider, Refused, SourceError};
@@ -32,6 +32,10 @@ impl Provider for Github {
         let signature = header.strip_prefix("sha256=").and_then(unhex);
         let signature = signature.ok_or(Refused::signature(MALFORMED))?;
         self.keys.check(&[body], std::iter::once(signature))
+    }
+
+    fn claimed_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        claimed(headers, "x-github-delivery")
     }
 
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {

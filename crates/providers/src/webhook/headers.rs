@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use tashika_domain::time::Timestamp;
+use tashika_domain::webhook::is_plain_id;
 
 use super::Refused;
 
@@ -40,6 +41,12 @@ pub(super) fn signed<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, 
 /// A header that is part of the event.
 pub(super) fn told<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refused> {
     only(headers, name).map_err(Refused::payload)
+}
+
+/// What a request calls itself, for the log of a request that was refused: nothing has been proven, so
+/// only what looks like an id, and nothing that could be an address or a sentence.
+pub(super) fn claimed<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    only(headers, name).ok().flatten().filter(|text| is_plain_id(text))
 }
 
 /// Digits and nothing else: what other parsers make of signs, spaces and fractions differs.

@@ -3,8 +3,9 @@
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use hmac::{Hmac, KeyInit as _, Mac as _};
+use hmac::{Hmac, Mac as _};
 use secrecy::{ExposeSecret as _, SecretString};
+use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
 use super::headers::NO_MATCH;
@@ -26,6 +27,7 @@ pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
 
 /// Prepared once, so that a request does not pay for it.
 enum Key {
+    Sha1(Hmac<Sha1>),
     Sha256(Hmac<Sha256>),
     Sha512(Box<Hmac<Sha512>>),
 }
@@ -33,15 +35,15 @@ enum Key {
 impl Key {
     fn new(algorithm: Algorithm, secret: &[u8]) -> Self {
         match algorithm {
+            Algorithm::Sha1 => Self::Sha1(keyed(secret)),
             Algorithm::Sha256 => Self::Sha256(keyed(secret)),
-            Algorithm::Sha512 => Self::Sha512(Box::new(
-                Hmac::new_from_slice(secret).expect("HMAC takes keys of every length"),
-            )),
+            Algorithm::Sha512 => Self::Sha512(Box::new(keyed(secret))),
         }
     }
 
     fn signed(&self, message: &[&[u8]], signatures: &[Vec<u8>]) -> bool {
         match self {
+            Self::Sha1(mac) => any(mac.clone(), message, signatures),
             Self::Sha256(mac) => any(mac.clone(), message, signatures),
             Self::Sha512(mac) => any((**mac).clone(), message, signatures),
         }
@@ -56,13 +58,13 @@ fn any<M: hmac::Mac + Clone>(mut mac: M, message: &[&[u8]], signatures: &[Vec<u8
     signatures.iter().any(|signature| mac.clone().verify_slice(signature).is_ok())
 }
 
-fn keyed(secret: &[u8]) -> Hmac<Sha256> {
-    Hmac::new_from_slice(secret).expect("HMAC takes keys of every length")
+fn keyed<M: hmac::KeyInit>(secret: &[u8]) -> M {
+    M::new_from_slice(secret).expect("HMAC takes keys of every length")
 }
 
 /// HMAC-SHA256.
 pub(super) fn sign(secret: &[u8], message: &[&[u8]]) -> [u8; 32] {
-    let mut mac = keyed(secret);
+    let mut mac: Hmac<Sha256> = keyed(secret);
     for part in message {
         mac.update(part);
     }

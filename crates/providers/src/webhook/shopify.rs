@@ -6,7 +6,7 @@ use http::HeaderMap;
 use secrecy::SecretString;
 use tashika_domain::time::Timestamp;
 
-use super::headers::{MALFORMED, signed, told};
+use super::headers::{MALFORMED, claimed, signed, told};
 use super::key::{Keys, base64};
 use super::payload::{event, object};
 use super::{Event, Provider, Refused, SourceError};
@@ -30,6 +30,10 @@ impl Provider for Shopify {
         let signature = base64(signed(headers, "x-shopify-hmac-sha256")?);
         let signature = signature.ok_or(Refused::signature(MALFORMED))?;
         self.keys.check(&[body], std::iter::once(signature))
+    }
+
+    fn claimed_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        claimed(headers, "x-shopify-webhook-id")
     }
 
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {

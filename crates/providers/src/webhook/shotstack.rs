@@ -1,7 +1,7 @@
 //! Shotstack: callbacks without a signature.
 //!
 //! Everything is let in, so nothing that it says may be believed: it is a hint to ask Shotstack with
-//! our own key. A render calls back once per state, hence the state in the id.
+//! our own key ([`crate::shotstack`]; the engine does, before it acts). A render calls back once per state, hence the state in the id.
 
 use http::HeaderMap;
 use tashika_domain::time::Timestamp;
@@ -14,6 +14,10 @@ pub(super) struct Shotstack;
 impl Provider for Shotstack {
     fn kind(&self) -> &'static str {
         "shotstack"
+    }
+
+    fn is_signed(&self) -> bool {
+        false
     }
 
     fn verify(&self, _: &HeaderMap, _: &[u8], _: Timestamp) -> Result<(), Refused> {

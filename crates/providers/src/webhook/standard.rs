@@ -11,7 +11,7 @@ use http::HeaderMap;
 use secrecy::SecretString;
 use tashika_domain::time::Timestamp;
 
-use super::headers::{MALFORMED, fresh, seconds, signed, told};
+use super::headers::{MALFORMED, claimed, fresh, seconds, signed, told};
 use super::key::{Keys, base64, sign, solid};
 use super::payload::{event, moment, object, text};
 use super::{Algorithm, Event, Provider, Refused, SourceError, TYPE_UNKNOWN};
@@ -66,6 +66,10 @@ impl Provider for Standard {
         let message = [id.as_bytes(), b".", stamp.as_bytes(), b".", body];
         self.keys.check(&message, signatures.filter_map(base64))?;
         fresh(at, now, self.tolerance)
+    }
+
+    fn claimed_id<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        claimed(headers, names(headers).id)
     }
 
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {

@@ -221,6 +221,7 @@ fn contradictions_are_refused_with_both_names() {
             ["TASHIKA_LISTEN", "TASHIKA_API_TOKENS"],
         ),
         (vec![("RL_BURST", "0")], ["RL_RATE_PER_MIN", "RL_BURST"]),
+        (vec![("WEBHOOK_SOURCES", "a:shotstack")], ["WEBHOOK_SOURCES", "SHOTSTACK_API_KEY"]),
     ] {
         let message = refused(&environment(&pairs));
         for name in names {
@@ -230,6 +231,7 @@ fn contradictions_are_refused_with_both_names() {
     load(&[("TASHIKA_LISTEN", "0.0.0.0:80"), ("TASHIKA_API_TOKENS", token)]);
     load(&[("TASHIKA_LISTEN", "[::1]:80"), ("TASHIKA_API_TOKENS", "short")]);
     load(&[("RL_BURST", "0"), ("RL_RATE_PER_MIN", "0")]);
+    load(&[("WEBHOOK_SOURCES", "a:shotstack"), ("SHOTSTACK_API_KEY", "k")]);
     // 0.01 h is 36 s: long enough for waits that add up to 31 s.
     load(&[("IDEMPO_TTL_HOURS", "0.01"), ("OUTBOX_ORDERS_BACKOFF_SEC", "1,2,4,8,16")]);
 }

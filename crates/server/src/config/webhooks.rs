@@ -6,6 +6,8 @@ use std::time::Duration;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use tashika_domain::webhook::Route;
+use tashika_providers::http::ClientConfig;
+use tashika_providers::shotstack::{API_BASE, ShotstackConfig};
 use tashika_providers::webhook::{
     Algorithm, Encoding, GenericHmac, Scheme, SecretEncoding, Source, SourceError,
 };
@@ -19,6 +21,8 @@ pub struct WebhookConfig {
     pub workers: Vec<WorkerConfig>,
     pub forward_secret: Option<SecretString>,
     pub forward_timeout: Duration,
+    /// How Shotstack is asked whether its callbacks are true.
+    pub shotstack: Option<ShotstackConfig>,
 }
 
 /// A sender, checked when it is opened.
@@ -101,6 +105,7 @@ pub(super) fn webhooks(read: &mut Reader) -> WebhookConfig {
             read.problems.push(format!("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {name:?}: {problem}"));
         }
     }
+    let shotstack = shotstack(read, &sources);
     let days = read.float("WEBHOOK_KEEP_DAYS");
     WebhookConfig {
         sources,
@@ -108,7 +113,23 @@ pub(super) fn webhooks(read: &mut Reader) -> WebhookConfig {
         workers: workers(read),
         forward_secret: some(read.text("WEBHOOK_FORWARD_SECRET")).map(SecretString::from),
         forward_timeout: read.span("WEBHOOK_FORWARD_TIMEOUT_MS"),
+        shotstack,
     }
+}
+
+fn shotstack(read: &mut Reader, sources: &[SourceConfig]) -> Option<ShotstackConfig> {
+    let api_base = read.url("SHOTSTACK_API_BASE").map_or(API_BASE.to_owned(), Into::into);
+    let client = ClientConfig::with_timeout(read.span("SHOTSTACK_TIMEOUT_MS"));
+    if let Some(key) = some(read.text("SHOTSTACK_API_KEY")) {
+        return Some(ShotstackConfig { api_base, api_key: SecretString::from(key), client });
+    }
+    if let Some(source) = sources.iter().find(|s| matches!(s.scheme, Scheme::Shotstack)) {
+        let name = &source.name;
+        read.problems.push(format!(
+            "SHOTSTACK_API_KEY: {name:?} in WEBHOOK_SOURCES signs nothing, and without this key nothing it says can be confirmed"
+        ));
+    }
+    None
 }
 
 fn secrets(list: &str) -> Vec<SecretString> {

@@ -399,6 +399,10 @@ pub struct WebhookEventSchema {
     created_at: String,
     /// Masked.
     payload: Value,
+    /// Who was asked, because the sender signs nothing.
+    confirm_by: Option<String>,
+    /// What that one answered, masked.
+    confirmed: Option<Value>,
 }
 
 #[derive(ToSchema)]

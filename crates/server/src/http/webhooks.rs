@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use tashika_domain::mask::{masked, masked_text};
 use tashika_domain::webhook::{Status, WebhookEvent};
-use tashika_engine::commands::webhook::{Received, Taken, WebhookError, Webhooks};
+use tashika_engine::commands::webhook::{Received, Rejected, Taken, WebhookError, Webhooks};
 use tashika_providers::webhook::RefusedKind;
 use tashika_store::WebhookFilter;
 use utoipa_axum::router::OpenApiRouter;
@@ -273,18 +273,21 @@ fn shown(event: &WebhookEvent) -> Value {
         "occurredAt": event.occurred_at,
         "createdAt": event.created_at,
         "payload": masked(&event.payload),
+        "confirmBy": event.confirm_by,
+        "confirmed": event.confirmed.as_ref().map(masked),
     })
 }
 
 fn refusal(error: WebhookError) -> Problem {
     match error {
         WebhookError::UnknownSource => Problem::new(Code::SourceNotFound),
-        WebhookError::Refused(refused) => {
+        WebhookError::Refused(Rejected { refused, event_id, participant_id }) => {
             let (code, error_type) = match refused.what {
                 RefusedKind::Signature => (Code::InvalidSignature, "invalid_signature"),
                 RefusedKind::Payload => (Code::InvalidPayload, "invalid_payload"),
             };
-            tracing::warn!(error_type, reason = refused.reason, "a webhook was refused");
+            let reason = refused.reason;
+            tracing::warn!(event_id, participant_id, error_type, reason, "a webhook was refused");
             Problem::new(code)
         }
         WebhookError::NotFound => Problem::new(Code::WebhookEventNotFound),

@@ -70,7 +70,8 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
             error @ (AppError::Sink(_)
             | AppError::Worker(_)
             | AppError::Source(_)
-            | AppError::Qstash(_)),
+            | AppError::Qstash(_)
+            | AppError::Shotstack(_)),
         ) => {
             findings.push(Finding::bad("events", error.to_string(), "correct the setting"));
         }

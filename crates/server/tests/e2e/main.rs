@@ -66,6 +66,8 @@ mod traces;
 #[cfg(test)]
 mod webhook_crash;
 #[cfg(test)]
+mod webhook_logs;
+#[cfg(test)]
 mod webhook_senders;
 #[cfg(test)]
 mod webhooks;

@@ -6,6 +6,7 @@ use tashika_providers::webhook::{standard_headers, standard_key};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
 use tashika_testkit::on_both;
+use tashika_testkit::shotstack::{KEY, ShotstackServer};
 
 use crate::support::Setup;
 use crate::webhooks::{items, now, refused, taken, to};
@@ -46,6 +47,8 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 async fn every_kind_of_sender_is_taken(db: TestDb) {
+    let shotstack = ShotstackServer::start().await;
+    shotstack.render("r-1", "done");
     let standard = "whsec_dGFzaGlrYSB0ZXN0cyB0aGlz";
     let secrets = format!("hub=h-1,hub=h-2,shop=s-1,slack=l-1,partner=p-1,std={standard}");
     let sources =
@@ -55,6 +58,8 @@ async fn every_kind_of_sender_is_taken(db: TestDb) {
         "idField": "data.id", "typeField": "kind"}});
     let setup = Setup::of(&db)
         .set("WEBHOOK_SOURCES", sources)
+        .set("SHOTSTACK_API_BASE", shotstack.base_url())
+        .set("SHOTSTACK_API_KEY", KEY)
         .set("WEBHOOK_SECRETS", secrets)
         .set("WEBHOOK_GENERIC", generic);
     let server = setup.start().await;

@@ -45,6 +45,8 @@ fn event(number: u64) -> WebhookEvent {
         billing_id: None,
         office_id: None,
         payload: json!({"id": format!("evt_{number}")}),
+        confirm_by: None,
+        confirmed: None,
         body: format!("{{\"id\":\"evt_{number}\"}}").into_bytes(),
         content_type: None,
         occurred_at: None,
@@ -113,6 +115,7 @@ async fn every_column_of_an_event_reads_back(db: Db) {
     let store = db.open().await;
     let full = WebhookEvent {
         payload: json!({"id": "evt_1", "big": u64::MAX, "n": [1.5, -1, null, true], "確": {"か": ""}}),
+        confirm_by: Some("shotstack".into()),
         body: (0..=255).collect(),
         content_type: Some("application/json; charset=utf-8".into()),
         occurred_at: Some(millis(-1)),
@@ -129,6 +132,7 @@ async fn every_column_of_an_event_reads_back(db: Db) {
         status: Status::Failed,
         error_message: Some("why \u{1f600}".into()),
         processed_at: Some(millis(5)),
+        confirmed: Some(json!({"status": "done", "確": [1.5, null]})),
         ..full
     };
     done(&store, [update(&after)]).await;
@@ -140,6 +144,7 @@ async fn every_column_of_an_event_reads_back(db: Db) {
         status: Status::Pending,
         error_message: None,
         processed_at: None,
+        confirmed: None,
         ..after
     };
     done(&store, [update(&open)]).await;

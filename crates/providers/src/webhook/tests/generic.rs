@@ -62,6 +62,41 @@ fn other_hashes_and_spellings() {
     }
 }
 
+/// The same message under every hash, as OpenSSL has it.
+#[test]
+fn every_hash_is_the_one_of_openssl() {
+    // printf '{"id":1}' | openssl dgst -sha1 -mac hmac -macopt key:s3cret
+    for (algorithm, hash) in [
+        (Algorithm::Sha1, "2f0ee5192ed120c9fc4d16555636ddb35811f47e"),
+        (Algorithm::Sha256, "63ddab34da5838e383545e9c90b40f74a4e3daabc5dd9a8d49a51875ad4b2418"),
+        (
+            Algorithm::Sha512,
+            "44bafa0a3af0f6ccfcff76c3b9e8f5b19cfea893e41f5965295f98701d00519c\
+             aa67960b74d5c36f6f33cf4dd4dbbb93b1f1e4d37276d1f6f468c9069cb57d39",
+        ),
+    ] {
+        let source = source(GenericHmac { algorithm, ..plain() });
+        every_bit_counts(&source, &headers([("x-signature", hash)]), br#"{"id":1}"#);
+        // A shorter hash under a longer name is none, nor the beginning of one.
+        let half = &hash[..hash.len() / 2];
+        let short = headers([("x-signature", half)]);
+        assert_eq!(source.verify(&short, br#"{"id":1}"#, now()), signature(NO_MATCH));
+    }
+    // … -macopt hexkey:00ff10 -binary | base64
+    let settings = GenericHmac {
+        secrets: secrets(&["00ff10"]),
+        secret_encoding: SecretEncoding::Hex,
+        algorithm: Algorithm::Sha1,
+        encoding: Encoding::Base64,
+        ..plain()
+    };
+    let good = headers([("x-signature", "yy8hMK6tw8VpXl4iaSradMMR/v8=")]);
+    every_bit_counts(&source(settings), &good, br#"{"id":1}"#);
+    let named = |name: &str| serde_json::from_value::<Algorithm>(name.into()).ok();
+    assert_eq!(named("sha1"), Some(Algorithm::Sha1));
+    assert_eq!((named("md5"), named("SHA1")), (None, None));
+}
+
 /// As Twitch signs: id, time and body, and the time in words.
 fn twitch() -> GenericHmac {
     GenericHmac {
@@ -102,7 +137,9 @@ fn id_and_time_can_be_signed_too() {
     assert_eq!((&*event.id, &*event.kind), ("e76c6bd4", "channel.follow"));
     assert_eq!(event.occurred_at, Some(now()));
 
-    for time in ["2021-02-25T15:02:10Z", "1614265330", "1614265330000"] {
+    for time in
+        ["2021-02-25T15:02:10Z", "2021-02-26T00:02:10.0+09:00", "1614265330", "1614265330000"]
+    {
         let headers = sent(time);
         for (after, expected) in
             [(299, Ok(())), (301, signature(TOO_OLD)), (-299, Ok(())), (-301, signature(TOO_NEW))]
@@ -111,7 +148,19 @@ fn id_and_time_can_be_signed_too() {
             assert_eq!(source.verify(&headers, body, then), expected, "{time}, {after}");
         }
     }
-    for time in ["soon", "-1614265330", "+1614265330", "1614265330.0", "9223372036854775807"] {
+    for time in [
+        "2021-02-25T15Z",
+        "2021-02-25T15:02:10",
+        "2021-02-25T15:02:10+00",
+        "2021-02-25 15:02:10Z",
+        "20210225T150210Z",
+        "2021-02-25T15:02:10.Z",
+        "soon",
+        "-1614265330",
+        "+1614265330",
+        "1614265330.0",
+        "9223372036854775807",
+    ] {
         assert_eq!(source.verify(&sent(time), body, now()), signature(MALFORMED), "{time}");
     }
 }

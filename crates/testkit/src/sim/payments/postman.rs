@@ -91,7 +91,7 @@ async fn receive(process: &Process, parcel: &Parcel) -> Result<Answer, String> {
     let received = Received { source: SOURCE, headers: &headers, body, traceparent: None };
     match process.webhooks.receive(received).await {
         Ok(Taken::Accepted(accepted)) => Ok(Answer::Taken(accepted)),
-        Err(WebhookError::Refused(refused)) if refused.what == RefusedKind::Signature => {
+        Err(WebhookError::Refused(refused)) if refused.refused.what == RefusedKind::Signature => {
             Ok(Answer::Refused)
         }
         Ok(Taken::Challenged(_)) => Err("a challenge".to_owned()),
