@@ -4,6 +4,7 @@
 //! effect that processes it; a duplicate changes nothing, except that one of an event that failed
 //! opens it again ([`reopen`]). How processing ends is [`end`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -59,7 +60,7 @@ pub struct WebhookEvent {
     pub event_type: String,
     pub billing_id: Option<Uuid>,
     pub office_id: Option<String>,
-    pub payload: Value,
+    pub payload: Payload,
     /// Who must be asked before the event may be acted on, because nobody signed it: a kind of sender.
     pub confirm_by: Option<String>,
     /// What that one answered. Where there is `confirm_by`, this counts and the payload does not.
@@ -74,6 +75,43 @@ pub struct WebhookEvent {
     pub processed_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub traceparent: Option<String>,
+}
+
+/// What an event says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Payload {
+    /// The body itself: JSON that both databases keep as it is.
+    Body,
+    /// Beside the body: as a database has it, or without what a database cannot keep.
+    Apart(Value),
+}
+
+impl Payload {
+    /// The payload of an event with this body.
+    #[must_use]
+    pub fn value(&self, body: &[u8]) -> Cow<'_, Value> {
+        match self {
+            Self::Body => Cow::Owned(serde_json::from_slice(body).unwrap_or_default()),
+            Self::Apart(value) => Cow::Borrowed(value),
+        }
+    }
+}
+
+impl WebhookEvent {
+    /// What it says.
+    #[must_use]
+    pub fn said(&self) -> Cow<'_, Value> {
+        self.payload.value(&self.body)
+    }
+
+    /// What it says, as far as it may be believed; `None` if nobody has vouched for it yet.
+    #[must_use]
+    pub fn trusted(&self) -> Option<Cow<'_, Value>> {
+        match self.confirm_by {
+            Some(_) => self.confirmed.as_ref().map(Cow::Borrowed),
+            None => Some(self.said()),
+        }
+    }
 }
 
 /// A payload as both databases can keep it: PostgreSQL's JSON has no NUL. The body has the bytes as
@@ -102,17 +140,6 @@ fn without_nul(payload: Value) -> Value {
             Value::Object(map.into_iter().map(clean).collect())
         }
         other => other,
-    }
-}
-
-impl WebhookEvent {
-    /// What the event says, as far as it may be believed; `None` if nobody has vouched for it yet.
-    #[must_use]
-    pub const fn trusted(&self) -> Option<&Value> {
-        match self.confirm_by {
-            Some(_) => self.confirmed.as_ref(),
-            None => Some(&self.payload),
-        }
     }
 }
 

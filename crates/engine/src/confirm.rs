@@ -66,7 +66,8 @@ const STATUSES: [&str; 6] = ["queued", "fetching", "rendering", "saving", "done"
 const FINAL: [&str; 2] = ["done", "failed"];
 
 async fn render(shotstack: &Shotstack, event: &WebhookEvent, now: Timestamp) -> Tried {
-    let field = |name: &str| event.payload.get(name).and_then(Value::as_str).unwrap_or_default();
+    let said = event.said();
+    let field = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
     if (field("type"), field("action")) != ("edit", "render") {
         let why = "not confirmed: only callbacks of type edit about renders can be";
         return Confirmed::PassOver(why.to_owned()).into_tried();

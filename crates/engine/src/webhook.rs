@@ -51,7 +51,8 @@ fn listener(event: &WebhookEvent) -> Listener {
     }
     // Whatever it says about a payment of ours: the gateway is asked where the payment stands now, so
     // an old message cannot undo anything.
-    let about = event.payload.pointer("/data/object/metadata/payment_id").and_then(Value::as_str);
+    let said = event.said();
+    let about = said.pointer("/data/object/metadata/payment_id").and_then(Value::as_str);
     match about.and_then(|id| id.parse().ok()) {
         Some(id) => Listener::Payment(id),
         None => Listener::Nobody,
@@ -63,7 +64,8 @@ const CONTRADICTION: &str = "the event tells of money, and the gateway does not 
 /// Whether the gateway denies what it has told of. A status may lag behind an event; believed, it
 /// would let money stay that moved after the payment had failed, and nobody would ask again.
 fn contradicts(event: &WebhookEvent, remote: &Remote) -> bool {
-    let status = event.payload.pointer("/data/object/status").and_then(Value::as_str);
+    let said = event.said();
+    let status = said.pointer("/data/object/status").and_then(Value::as_str);
     let moved = matches!(status, Some("requires_capture" | "succeeded"));
     moved && remote.state == RemoteState::NotFound
 }
@@ -148,7 +150,8 @@ impl WebhookHandler {
         let mut end = None;
         match listener(event) {
             Listener::Billing => {
-                let customer = billing::customer_of(&event.payload).unwrap_or_default();
+                let said = event.said();
+                let customer = billing::customer_of(&said).unwrap_or_default();
                 let Some(known) = self.store.billing_of_customer(customer).await? else {
                     let text = format!("no billing is known for customer {customer:?}");
                     return Ok(failed(event, &Reason::new("UNKNOWN_CUSTOMER", text), ending));
@@ -158,7 +161,7 @@ impl WebhookHandler {
                     event_type: &event.event_type,
                     source: &event.source,
                     occurred_at: event.occurred_at.unwrap_or(event.created_at),
-                    payload: &event.payload,
+                    payload: &said,
                 };
                 match billing::apply(&known, &told, ending.now) {
                     Ok((_, changes)) => settled.changes.extend(changes),
@@ -226,7 +229,8 @@ fn failed(event: &WebhookEvent, reason: &Reason, ending: &Ending<'_>) -> Settled
     let changes = webhook::end(event, &End::Failed(text), ending.now);
     let verdict = Verdict::Aborted { reason: reason.clone(), in_doubt: false };
     let (event_id, error_type) = (event.event_id.clone(), reason.code.clone());
-    let participant = event.trusted().and_then(webhook::participant_of);
+    let trusted = event.trusted();
+    let participant = trusted.as_deref().and_then(webhook::participant_of);
     let participant_id = participant.map(ToOwned::to_owned);
     let mut settled = Settled::new(verdict, changes);
     settled.after = Some(Box::new(move || {

@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use secrecy::SecretString;
-use serde_json::Value;
 use tashika_domain::time::Timestamp;
+use tashika_domain::webhook::Payload;
 
 pub use generic::{Algorithm, Encoding, GenericHmac, SecretEncoding};
 pub use standard::{key as standard_key, standard_headers};
@@ -109,7 +109,7 @@ pub struct Event {
     /// By the sender's clock.
     pub occurred_at: Option<Timestamp>,
     /// Always an object.
-    pub payload: Value,
+    pub payload: Payload,
 }
 
 impl fmt::Debug for Event {

@@ -29,7 +29,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::config::{LogConfig, LogFormat, TraceConfig};
 
 pub use metrics::Metrics;
-pub use trace::{Traceparent, current_traceparent, span_parent, traceparent_of};
+pub use trace::{Traceparent, current_traceparent, note, span_parent, traceparent_of};
 
 /// How long the last spans may take to reach the collector.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);

@@ -8,6 +8,7 @@ use tashika_domain::audit::{Audit, NewAudit};
 use tashika_domain::{Timestamp, ids};
 use uuid::Uuid;
 
+use crate::cell::Cell;
 use crate::error::StoreError;
 use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
@@ -37,22 +38,22 @@ impl Kept for NewAudit {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Uuid(self.id),
+            Cell::Uuid(self.id),
             self.actor.id.as_deref().into(),
             self.actor.role.into(),
             self.action.as_str().into(),
             self.target_type.into(),
             self.target_id.as_str().into(),
             self.office_id.as_deref().into(),
-            Param::Text(self.details.clone()),
-            Param::Time(self.now),
+            self.details.as_str().into(),
+            Cell::Time(self.now),
         ]
     }
 
     /// A line is never changed.
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         Vec::new()
     }
 }

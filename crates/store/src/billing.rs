@@ -4,6 +4,7 @@ use tashika_domain::billing::{Billing, Status};
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
 use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
@@ -38,25 +39,25 @@ impl Kept for Billing {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Uuid(self.id),
+            Cell::Uuid(self.id),
             self.office_id.as_str().into(),
             self.stripe_customer_id.as_str().into(),
-            Param::Time(self.created_at),
+            Cell::Time(self.created_at),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Int(self.version),
+            Cell::Int(self.version),
             self.stripe_subscription_id.as_deref().into(),
             self.status.as_str().into(),
             self.trial_end_date.into(),
             self.last_payment_at.into(),
             self.payment_as_of.into(),
             self.subscription_as_of.into(),
-            Param::Time(self.updated_at),
+            Cell::Time(self.updated_at),
         ]
     }
 }

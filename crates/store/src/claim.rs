@@ -229,10 +229,10 @@ impl Store {
                              where id = ?1 and fence = ?2 and status = 'sending'",
                         )?;
                         let mut lost = Vec::new();
-                        for lease in leases {
+                        for lease in &leases {
                             let id = lease.id.0.as_bytes();
                             if statement.execute(params![id, lease.fence, now.as_micros()])? == 0 {
-                                lost.push(lease);
+                                lost.push(*lease);
                             }
                         }
                         Ok(lost)

@@ -6,8 +6,9 @@ use tashika_domain::message::gate::FlowControl;
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
-use crate::row::{Param, Reader, Row};
+use crate::row::{Reader, Row};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 3] = [("id", Kind::Uuid), ("key", Kind::Text), ("created_at", Kind::Time)];
@@ -37,23 +38,23 @@ impl Kept for FlowControl {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
-        vec![Param::Uuid(self.id), self.key.as_str().into(), Param::Time(self.created_at)]
+    fn fixed(&self) -> Vec<Cell<'_>> {
+        vec![Cell::Uuid(self.id), self.key.as_str().into(), Cell::Time(self.created_at)]
     }
 
-    fn changing(&self) -> Vec<Param> {
-        let limit = |limit: Option<u32>| limit.map_or(Param::Null, |n| Param::Int(i64::from(n)));
+    fn changing(&self) -> Vec<Cell<'_>> {
+        let limit = |limit: Option<u32>| limit.map_or(Cell::Null, |n| Cell::Int(i64::from(n)));
         vec![
-            Param::Int(self.version),
+            Cell::Int(self.version),
             limit(self.parallelism),
             limit(self.rate),
-            Param::Int(i64::try_from(self.period.as_millis()).unwrap_or(i64::MAX)),
-            Param::Time(self.period_start),
-            Param::Int(i64::from(self.period_count)),
-            Param::Bool(self.paused),
-            Param::Bool(self.pinned_parallelism),
-            Param::Bool(self.pinned_rate),
-            Param::Time(self.updated_at),
+            Cell::Int(i64::try_from(self.period.as_millis()).unwrap_or(i64::MAX)),
+            Cell::Time(self.period_start),
+            Cell::Int(i64::from(self.period_count)),
+            Cell::Bool(self.paused),
+            Cell::Bool(self.pinned_parallelism),
+            Cell::Bool(self.pinned_rate),
+            Cell::Time(self.updated_at),
             self.deleted_at.into(),
         ]
     }

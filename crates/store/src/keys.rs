@@ -4,8 +4,9 @@ use tashika_domain::message::keys::SigningKeys;
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
-use crate::row::{Param, Reader};
+use crate::row::Reader;
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 1] = [("id", Kind::Uuid)];
@@ -24,12 +25,12 @@ impl Kept for SigningKeys {
         Self::ID
     }
 
-    fn fixed(&self) -> Vec<Param> {
-        vec![Param::Uuid(Self::ID)]
+    fn fixed(&self) -> Vec<Cell<'_>> {
+        vec![Cell::Uuid(Self::ID)]
     }
 
-    fn changing(&self) -> Vec<Param> {
-        vec![Param::Int(self.version), self.current.as_str().into(), self.next.as_str().into()]
+    fn changing(&self) -> Vec<Cell<'_>> {
+        vec![Cell::Int(self.version), self.current.as_str().into(), self.next.as_str().into()]
     }
 }
 

@@ -12,6 +12,7 @@ mod attempt;
 mod audit;
 mod billing;
 mod case;
+mod cell;
 mod claim;
 mod diagnose;
 mod effects;
@@ -223,6 +224,17 @@ fn collision(changes: &Changes) -> Option<CommitError> {
         Key(&'a str, &'a str),
         Effect(EffectId),
         Row(Uuid),
+    }
+    // Different kinds never collide, and most changes have one write of each.
+    let mut kinds = 0_u64;
+    let alone = |write: &Write| {
+        let kind = 1_u64 << rank(write);
+        let first = kinds & kind == 0;
+        kinds |= kind;
+        first
+    };
+    if changes.writes().iter().all(alone) {
+        return None;
     }
     let effect = |id: EffectId| (About::Effect(id), CommitError::Stale(id));
     let ledger = |key| (About::Ledger(key), CommitError::Taken(Key::Ledger));

@@ -7,6 +7,7 @@ use tashika_domain::message::asked::{Asked, host_of, path_of};
 use tashika_domain::message::{Message, State};
 use uuid::Uuid;
 
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
 use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
@@ -53,45 +54,45 @@ impl Kept for Message {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
         let asked = &self.asked;
         let labels = (!asked.labels.is_empty()).then(|| format!("\n{}\n", asked.labels.join("\n")));
         vec![
-            Param::Uuid(self.id),
+            Cell::Uuid(self.id),
             asked.url.as_str().into(),
-            host_of(&asked.url).as_str().into(),
+            Cell::Text(host_of(&asked.url).into()),
             path_of(&asked.url).into(),
             json(&**asked),
-            Param::Bytes(self.body.to_vec()),
+            Cell::Bytes(&self.body),
             asked.topic.as_deref().into(),
             asked.queue.as_deref().into(),
             asked.schedule.as_deref().into(),
             asked.flow.as_ref().map(|flow| flow.key.as_str()).into(),
             asked.caller_ip.as_deref().into(),
-            labels.as_deref().into(),
+            labels.map_or(Cell::Null, |text| Cell::Text(text.into())),
             self.slot.as_deref().into(),
-            Param::Time(self.not_before),
-            Param::Time(self.created_at),
+            Cell::Time(self.not_before),
+            Cell::Time(self.created_at),
             self.traceparent.as_deref().into(),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Int(self.version),
+            Cell::Int(self.version),
             self.state.as_str().into(),
-            Param::Time(self.due_at),
+            Cell::Time(self.due_at),
             self.dedup_key.as_deref().into(),
             self.dlq_id.as_deref().into(),
             self.ended_at.into(),
-            self.response.as_ref().map_or(Param::Null, json),
+            self.response.as_ref().map_or(Cell::Null, json),
         ]
     }
 }
 
 /// A value as JSON text. What is kept here can always be written as JSON.
-pub(crate) fn json(value: &impl serde::Serialize) -> Param {
-    serde_json::to_string(value).map_or(Param::Null, Param::Text)
+pub(crate) fn json(value: &impl serde::Serialize) -> Cell<'static> {
+    serde_json::to_string(value).map_or(Cell::Null, |text| Cell::Text(text.into()))
 }
 
 /// Reads a JSON column.

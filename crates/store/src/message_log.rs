@@ -5,6 +5,7 @@ use tashika_domain::message::{LogLine, Logged};
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::StoreError;
 use crate::message::{MessageFilter, from_json, json};
 use crate::row::{Param, Reader, Row};
@@ -32,20 +33,20 @@ impl Kept for LogLine {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Uuid(self.id),
-            Param::Uuid(self.message_id),
-            Param::Time(self.at),
+            Cell::Uuid(self.id),
+            Cell::Uuid(self.message_id),
+            Cell::Time(self.at),
             self.what.as_str().into(),
-            Param::Time(self.started_at),
-            Param::Int(i64::from(self.retried)),
+            Cell::Time(self.started_at),
+            Cell::Int(i64::from(self.retried)),
             self.next_at.into(),
-            self.response.as_ref().map_or(Param::Null, json),
+            self.response.as_ref().map_or(Cell::Null, json),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         Vec::new()
     }
 }

@@ -11,6 +11,7 @@ use tashika_domain::payment::{
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{CommitError, StoreError};
 use crate::filter::Filter;
 use crate::row::{Param, PgTime, Reader, Row};
@@ -73,58 +74,56 @@ impl Kept for Payment {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
-        let text = |text: &str| Param::from(text);
+    fn fixed(&self) -> Vec<Cell<'_>> {
         let request = &self.request;
         vec![
-            Param::Uuid(self.id),
-            text(&request.booking_id),
-            text(&request.user_id),
-            Param::Int(request.amount),
-            text(&request.currency),
-            text(&request.payment_method),
+            Cell::Uuid(self.id),
+            request.booking_id.as_str().into(),
+            request.user_id.as_str().into(),
+            Cell::Int(request.amount),
+            request.currency.as_str().into(),
+            request.payment_method.as_str().into(),
             request.customer.as_deref().into(),
             request.description.as_deref().into(),
-            text(request.capture.as_str()),
-            text(&self.key.key),
-            text(&self.key.digest),
-            text(&self.gateway),
+            request.capture.as_str().into(),
+            self.key.key.as_str().into(),
+            self.key.digest.as_str().into(),
+            self.gateway.as_str().into(),
             self.traceparent.as_deref().into(),
-            Param::Time(self.created_at),
+            Cell::Time(self.created_at),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
-        let text = |text: &str| Param::from(text);
+    fn changing(&self) -> Vec<Cell<'_>> {
         let operation = self.operation.as_ref();
         let key = operation.and_then(|o| o.key.as_ref());
         let doubt = operation.and_then(|o| o.doubt.as_ref());
         vec![
-            Param::Int(self.version),
-            text(self.status.as_str()),
-            Param::Int(self.captured_amount),
-            Param::Int(self.refunded_amount),
-            Param::Int(self.refunding_amount()),
+            Cell::Int(self.version),
+            self.status.as_str().into(),
+            Cell::Int(self.captured_amount),
+            Cell::Int(self.refunded_amount),
+            Cell::Int(self.refunding_amount()),
             self.gateway_transaction_id.as_deref().into(),
             self.failure.as_ref().map(|r| r.code.as_str()).into(),
             self.failure.as_ref().map(|r| r.message.as_str()).into(),
             operation.map(|o| o.kind.as_str()).into(),
-            operation.map_or(Param::Null, |o| Param::Int(o.amount)),
-            operation.map_or(Param::Null, |o| Param::Uuid(o.effect.0)),
+            operation.map_or(Cell::Null, |o| Cell::Int(o.amount)),
+            operation.map_or(Cell::Null, |o| Cell::Uuid(o.effect.0)),
             key.map(|k| k.key.as_str()).into(),
             key.map(|k| k.digest.as_str()).into(),
             operation.map(|o| o.asked_at).into(),
-            Param::Int(i64::from(self.in_vain)),
-            Param::Bool(self.pending_verification()),
-            Param::Bool(self.verification_failed()),
+            Cell::Int(i64::from(self.in_vain)),
+            Cell::Bool(self.pending_verification()),
+            Cell::Bool(self.verification_failed()),
             doubt.map(|d| d.reason.code.as_str()).into(),
             doubt.map(|d| d.reason.message.as_str()).into(),
             doubt.map(|d| d.sent_at).into(),
-            Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
+            Cell::Int(doubt.map_or(0, |d| i64::from(d.checks))),
             doubt.and_then(|d| d.last_check_at).into(),
-            Param::Bool(doubt.is_some_and(|d| d.given_up)),
-            Param::Bool(doubt.is_some_and(|d| d.fenced)),
-            Param::Time(self.updated_at),
+            Cell::Bool(doubt.is_some_and(|d| d.given_up)),
+            Cell::Bool(doubt.is_some_and(|d| d.fenced)),
+            Cell::Time(self.updated_at),
         ]
     }
 }

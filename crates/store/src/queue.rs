@@ -4,8 +4,9 @@ use tashika_domain::message::gate::Queue;
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
-use crate::row::{Param, Reader, Row};
+use crate::row::{Reader, Row};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 3] = [("id", Kind::Uuid), ("name", Kind::Text), ("created_at", Kind::Time)];
@@ -29,16 +30,16 @@ impl Kept for Queue {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
-        vec![Param::Uuid(self.id), self.name.as_str().into(), Param::Time(self.created_at)]
+    fn fixed(&self) -> Vec<Cell<'_>> {
+        vec![Cell::Uuid(self.id), self.name.as_str().into(), Cell::Time(self.created_at)]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Int(self.version),
-            Param::Int(i64::from(self.parallelism)),
-            Param::Bool(self.paused),
-            Param::Time(self.updated_at),
+            Cell::Int(self.version),
+            Cell::Int(i64::from(self.parallelism)),
+            Cell::Bool(self.paused),
+            Cell::Time(self.updated_at),
             self.deleted_at.into(),
         ]
     }

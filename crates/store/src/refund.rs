@@ -4,6 +4,7 @@ use tashika_domain::effect::EffectId;
 use tashika_domain::payment::{Refund, RefundStatus, RequestKey};
 use uuid::Uuid;
 
+use crate::cell::Cell;
 use crate::error::StoreError;
 use crate::payment::{doubt, failure};
 use crate::row::{Param, Reader, Row};
@@ -47,21 +48,21 @@ impl Kept for Refund {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Uuid(self.id),
-            Param::Uuid(self.payment_id),
-            Param::Int(i64::from(self.number)),
-            Param::Int(self.amount),
+            Cell::Uuid(self.id),
+            Cell::Uuid(self.payment_id),
+            Cell::Int(i64::from(self.number)),
+            Cell::Int(self.amount),
             self.reason.as_deref().into(),
-            Param::Uuid(self.effect.0),
+            Cell::Uuid(self.effect.0),
             self.key.key.as_str().into(),
             self.key.digest.as_str().into(),
-            Param::Time(self.created_at),
+            Cell::Time(self.created_at),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         let doubt = self.doubt.as_ref();
         vec![
             self.status.as_str().into(),
@@ -71,10 +72,10 @@ impl Kept for Refund {
             doubt.map(|d| d.reason.code.as_str()).into(),
             doubt.map(|d| d.reason.message.as_str()).into(),
             doubt.map(|d| d.sent_at).into(),
-            Param::Int(doubt.map_or(0, |d| i64::from(d.checks))),
+            Cell::Int(doubt.map_or(0, |d| i64::from(d.checks))),
             doubt.and_then(|d| d.last_check_at).into(),
-            Param::Bool(doubt.is_some_and(|d| d.given_up)),
-            Param::Time(self.updated_at),
+            Cell::Bool(doubt.is_some_and(|d| d.given_up)),
+            Cell::Time(self.updated_at),
         ]
     }
 }

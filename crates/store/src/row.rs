@@ -18,8 +18,6 @@ pub(crate) enum Param {
     Texts(Vec<String>),
     Int(i64),
     Time(Timestamp),
-    Bool(bool),
-    Bytes(Vec<u8>),
     Null,
 }
 
@@ -56,8 +54,6 @@ impl rusqlite::ToSql for Param {
             Self::Texts(texts) => ToSqlOutput::from(serde_json::json!(texts).to_string()),
             Self::Int(number) => ToSqlOutput::from(*number),
             Self::Time(at) => ToSqlOutput::from(at.as_micros()),
-            Self::Bool(yes) => ToSqlOutput::from(*yes),
-            Self::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Self::Null => ToSqlOutput::Borrowed(ValueRef::Null),
         })
     }
@@ -113,8 +109,6 @@ impl ToSql for Param {
             }
             Self::Int(number) => number.to_sql_checked(kind, out),
             Self::Time(at) => PgTime(*at).to_sql_checked(kind, out),
-            Self::Bool(yes) => yes.to_sql_checked(kind, out),
-            Self::Bytes(bytes) => bytes.to_sql_checked(kind, out),
             Self::Null => Ok(IsNull::Yes),
         }
     }

@@ -6,6 +6,7 @@ use tashika_domain::message::schedule::Schedule;
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
 use crate::message::{from_json, json};
 use crate::row::{Param, Reader, Row};
@@ -40,21 +41,21 @@ impl Kept for Schedule {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
-        vec![Param::Uuid(self.id), self.name.as_str().into(), Param::Time(self.created_at)]
+    fn fixed(&self) -> Vec<Cell<'_>> {
+        vec![Cell::Uuid(self.id), self.name.as_str().into(), Cell::Time(self.created_at)]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         vec![
-            Param::Int(self.version),
+            Cell::Int(self.version),
             self.cron.as_str().into(),
             self.destination.as_str().into(),
             json(&self.asked),
-            Param::Bytes(self.body.to_vec()),
-            self.delay.map_or(Param::Null, |delay| Param::Int(millis(delay))),
-            Param::Bool(self.paused),
-            Param::Time(self.updated_at),
+            Cell::Bytes(&self.body),
+            self.delay.map_or(Cell::Null, |delay| Cell::Int(millis(delay))),
+            Cell::Bool(self.paused),
+            Cell::Time(self.updated_at),
             self.last_at.into(),
             self.next_at.into(),
             json(&self.last_messages),

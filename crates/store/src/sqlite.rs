@@ -1,9 +1,13 @@
 //! SQLite: one writer that commits in groups, a few readers.
 //!
 //! All writes go through one connection on a thread of its own. It takes whatever is waiting, runs
-//! it in one transaction with a savepoint for each caller, flushes once, and only then answers
-//! everybody. The commit under way is the only linger: when nobody else is writing, a write is
-//! flushed at once.
+//! it in one transaction, flushes once, and only then answers everybody. The commit under way is the
+//! only linger: when nobody else is writing, a write is flushed at once.
+//!
+//! Somebody who fails must not take the others along. Mostly there is nothing to undo, because the
+//! first write was the one that lost. If there is, the transaction is rolled back and run again with a
+//! savepoint for each caller: a savepoint keeps a copy of every page that is written, too much to
+//! pay when all goes well.
 //!
 //! A simulated store has no threads: writes and reads run where they are called, so that a run is a
 //! function of its seed.
@@ -32,11 +36,6 @@ const TELL_ELSEWHERE: usize = 16;
 const READERS: usize = 2;
 const STATEMENT_CACHE: usize = 128;
 
-/// Runs in the writer's transaction, or without one if it could not begin; returns what is to be
-/// told once the transaction has ended.
-type Job = Box<dyn FnOnce(Option<&Connection>) -> Ending + Send>;
-/// Told whether the transaction was flushed.
-type Ending = Box<dyn FnOnce(Result<(), &StoreError>) + Send>;
 type Reading = Box<dyn FnOnce(&Connection) + Send>;
 
 pub(crate) struct Sqlite {
@@ -44,7 +43,7 @@ pub(crate) struct Sqlite {
 }
 
 enum Mode {
-    Threads { writer: mpsc::Sender<Job>, readers: mpsc::Sender<Reading> },
+    Threads { writer: mpsc::Sender<Box<dyn Job>>, readers: mpsc::Sender<Reading> },
     Inline { connection: Arc<Mutex<Connection>>, gate: Arc<dyn Gate> },
 }
 
@@ -134,7 +133,7 @@ impl Sqlite {
         let (tell, told) = oneshot::channel();
         // Kept by the caller until the end: taking it apart is not the writer's work.
         let kept = Arc::clone(&changes);
-        let job = job(tell, move |db| apply_alone(db, &changes));
+        let job = Waiting::boxed(tell, move |db| apply_all(db, &changes));
         self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;
         let answer = told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?;
         drop(kept);
@@ -144,15 +143,24 @@ impl Sqlite {
     /// A write of the machinery itself, in the same transaction as everything else that waits.
     pub async fn upkeep<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        work: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
-        let job = job(tell, move |db| savepoint(db, || work(db)).map_err(StoreError::from));
+        let job = Waiting::boxed(tell, move |db| {
+            let result = work(db).map_err(StoreError::from);
+            let sound = result.is_ok();
+            Ran { result, sound }
+        });
         self.submit(job, Moment::BeforeUpkeep, Moment::AfterUpkeep).await?;
         told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?
     }
 
-    async fn submit(&self, job: Job, before: Moment, after: Moment) -> Result<(), StoreError> {
+    async fn submit(
+        &self,
+        job: Box<dyn Job>,
+        before: Moment,
+        after: Moment,
+    ) -> Result<(), StoreError> {
         match &self.mode {
             Mode::Threads { writer, .. } => writer.try_send(job).map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => {
@@ -164,11 +172,10 @@ impl Sqlite {
             }),
             Mode::Inline { connection, gate } => {
                 gate.pass(before).await;
-                run_group(
-                    &connection.lock().unwrap_or_else(PoisonError::into_inner),
-                    &mut vec![job],
-                )
-                .tell();
+                {
+                    let db = connection.lock().unwrap_or_else(PoisonError::into_inner);
+                    run_group(&db, vec![job]).tell();
+                }
                 gate.pass(after).await;
                 Ok(())
             }
@@ -207,11 +214,11 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreEr
         .map_err(StoreError::unavailable)
 }
 
-fn run_writer(db: &Connection, mut queue: mpsc::Receiver<Job>, runtime: &Handle) {
-    let mut jobs = Vec::with_capacity(GROUP_MAX);
+fn run_writer(db: &Connection, mut queue: mpsc::Receiver<Box<dyn Job>>, runtime: &Handle) {
+    let mut jobs = Vec::new();
     while queue.blocking_recv_many(&mut jobs, GROUP_MAX) > 0 {
-        let group = run_group(db, &mut jobs);
-        if group.endings.len() < TELL_ELSEWHERE {
+        let group = run_group(db, std::mem::take(&mut jobs));
+        if group.jobs.len() < TELL_ELSEWHERE {
             group.tell();
         } else {
             // Waking hundreds of callers takes as long as writing for some of them: the writer goes
@@ -235,93 +242,140 @@ fn run_reader(db: &Connection, queue: &Mutex<mpsc::Receiver<Reading>>) {
     }
 }
 
-fn job<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+/// A write that waits for its turn. It may be run twice; the last time counts.
+trait Job: Send {
+    /// Runs in the writer's transaction. False if it failed and may have left something behind.
+    fn run(&mut self, db: &Connection) -> bool;
+    /// It could not be undone alone, or not be kept.
+    fn spoil(&mut self, error: StoreError);
+    /// Says how it went, once the transaction has ended.
+    fn tell(self: Box<Self>, flushed: Result<(), &StoreError>);
+}
+
+/// How one run of a job went.
+struct Ran<T, E> {
+    result: Result<T, E>,
+    /// It succeeded, or has written nothing.
+    sound: bool,
+}
+
+struct Waiting<T, E, W> {
+    work: W,
+    result: Option<Result<T, E>>,
     tell: oneshot::Sender<Result<T, E>>,
-    work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
-) -> Job {
-    Box::new(move |db| {
-        let result = db.map(work);
-        Box::new(move |flushed| {
-            let answer = match (flushed, result) {
-                (Ok(()), Some(result)) => result,
-                (Ok(()), None) => Err(StoreError::unavailable("the write was not run").into()),
-                (Err(error), _) => Err(copy(error).into()),
-            };
-            // A caller that is gone no longer wants to know.
-            drop(tell.send(answer));
-        })
-    })
+}
+
+impl<T, E, W> Waiting<T, E, W>
+where
+    T: Send + 'static,
+    E: From<StoreError> + Send + 'static,
+    W: Fn(&Connection) -> Ran<T, E> + Send + 'static,
+{
+    fn boxed(tell: oneshot::Sender<Result<T, E>>, work: W) -> Box<dyn Job> {
+        Box::new(Self { work, result: None, tell })
+    }
+}
+
+impl<T, E, W> Job for Waiting<T, E, W>
+where
+    T: Send,
+    E: From<StoreError> + Send,
+    W: Fn(&Connection) -> Ran<T, E> + Send,
+{
+    fn run(&mut self, db: &Connection) -> bool {
+        let ran = (self.work)(db);
+        self.result = Some(ran.result);
+        ran.sound
+    }
+
+    fn spoil(&mut self, error: StoreError) {
+        self.result = Some(Err(error.into()));
+    }
+
+    fn tell(self: Box<Self>, flushed: Result<(), &StoreError>) {
+        let answer = match (flushed, self.result) {
+            (Ok(()), Some(result)) => result,
+            (Ok(()), None) => Err(StoreError::unavailable("the write was not run").into()),
+            (Err(error), _) => Err(copy(error).into()),
+        };
+        // A caller that is gone no longer wants to know.
+        drop(self.tell.send(answer));
+    }
 }
 
 /// A transaction that has ended, and everybody who waits to hear how.
 struct Group {
-    endings: Vec<Ending>,
+    jobs: Vec<Box<dyn Job>>,
     flushed: Result<(), StoreError>,
 }
 
 impl Group {
     fn tell(self) {
         let flushed = self.flushed.as_ref().copied();
-        for ending in self.endings {
-            ending(flushed);
+        for job in self.jobs {
+            job.tell(flushed);
         }
     }
 }
 
 /// Many jobs, one transaction, one flush.
-fn run_group(db: &Connection, jobs: &mut Vec<Job>) -> Group {
-    let began = db.execute_batch("begin immediate");
-    // A full disk makes SQLite undo the whole transaction in the middle of the group. Whatever ran
-    // after that would be a transaction of its own, committed and yet reported as failed.
-    let within = || (!db.is_autocommit()).then_some(db);
-    let endings: Vec<Ending> = jobs.drain(..).map(|job| job(within())).collect();
-    let flushed = match began {
-        Err(error) => Err(StoreError::unavailable(error)),
-        Ok(()) if db.is_autocommit() => {
-            Err(StoreError::unavailable("SQLite has undone the transaction: is the disk full?"))
-        }
-        // If only the flush failed, a crash now would leave the transaction in the log.
-        Ok(()) => db.execute_batch("commit").map_err(StoreError::unknown),
-    };
+fn run_group(db: &Connection, mut jobs: Vec<Box<dyn Job>>) -> Group {
+    let flushed = flush(db, &mut jobs);
     if flushed.is_err() && !db.is_autocommit() {
         // What failed stays behind otherwise, and would swallow the next group.
         if let Err(error) = db.execute_batch("rollback") {
             tracing::error!(%error, "a failed transaction could not be rolled back");
         }
     }
-    Group { endings, flushed }
+    Group { jobs, flushed }
 }
 
-/// Runs work so that its failure undoes only itself.
-fn savepoint<T, E: From<rusqlite::Error>>(
-    db: &Connection,
-    work: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    db.prepare_cached("savepoint caller")?.execute([])?;
-    match work() {
-        Ok(value) => {
-            db.prepare_cached("release caller")?.execute([])?;
-            Ok(value)
+fn flush(db: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+    db.execute_batch("begin immediate").map_err(StoreError::unavailable)?;
+    // A full disk makes SQLite undo the whole transaction in the middle of the group. Whatever ran
+    // after that would be a transaction of its own, committed and yet reported as failed.
+    let within = || !db.is_autocommit();
+    let sound = jobs.iter_mut().all(|job| job.run(db) && within());
+    if !sound && within() {
+        db.execute_batch("rollback; begin immediate").map_err(StoreError::unavailable)?;
+        for job in jobs.iter_mut().take_while(|_| within()) {
+            run_apart(db, &mut **job);
         }
-        Err(error) => {
-            db.prepare_cached("rollback to caller")?.execute([])?;
-            db.prepare_cached("release caller")?.execute([])?;
-            Err(error)
+    }
+    if !within() {
+        return Err(StoreError::unavailable(
+            "SQLite has undone the transaction: is the disk full?",
+        ));
+    }
+    // If only the flush failed, a crash now would leave the transaction in the log.
+    db.execute_batch("commit").map_err(StoreError::unknown)
+}
+
+/// Runs a job so that its failure undoes only itself.
+fn run_apart(db: &Connection, job: &mut dyn Job) {
+    let order = |sql: &str| db.prepare_cached(sql)?.execute([]);
+    let ended = order("savepoint caller").and_then(|_| {
+        if !job.run(db) {
+            order("rollback to caller")?;
         }
+        order("release caller")
+    });
+    if let Err(error) = ended {
+        job.spoil(error.into());
     }
 }
 
-/// Applies one caller's changes, or none of them.
-fn apply_alone(db: &Connection, changes: &Changes) -> Result<(), CommitError> {
-    match changes.writes() {
-        // One statement undoes itself when it fails.
-        [write] => apply(db, write),
-        writes => savepoint(db, || {
-            let mut ordered: Vec<&Write> = writes.iter().collect();
-            ordered.sort_by_key(|write| crate::rank(write));
-            ordered.into_iter().try_for_each(|write| apply(db, write))
-        }),
+/// Applies one caller's changes, up to the first that fails.
+fn apply_all(db: &Connection, changes: &Changes) -> Ran<(), CommitError> {
+    let mut writes: Vec<&Write> = changes.writes().iter().collect();
+    writes.sort_by_key(|write| crate::rank(write));
+    for (done, write) in writes.into_iter().enumerate() {
+        if let Err(error) = apply(db, write) {
+            // One statement undoes itself when it fails.
+            return Ran { result: Err(error), sound: done == 0 };
+        }
     }
+    Ran { result: Ok(()), sound: true }
 }
 
 fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {

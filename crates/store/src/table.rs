@@ -10,8 +10,9 @@ use rusqlite::Connection;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::cell::Cell;
 use crate::error::{CommitError, Key};
-use crate::row::{Param, PgTime};
+use crate::row::PgTime;
 use crate::step::{Owner, Params, Step, missing};
 
 /// What a column holds.
@@ -143,12 +144,12 @@ fn unnest(columns: &[Column]) -> String {
 }
 
 /// Rows turned into columns.
-fn arrays<'a>(
-    columns: impl Iterator<Item = &'a Column>,
-    rows: impl ExactSizeIterator<Item = Vec<Param>>,
-) -> Params<'static> {
+fn arrays<'a, 'c>(
+    columns: impl Iterator<Item = &'c Column>,
+    rows: impl ExactSizeIterator<Item = Vec<Cell<'a>>>,
+) -> Params<'a> {
     let kinds: Vec<Kind> = columns.map(|(_, kind)| *kind).collect();
-    let mut values: Vec<Vec<Param>> =
+    let mut values: Vec<Vec<Cell<'_>>> =
         kinds.iter().map(|_| Vec::with_capacity(rows.len())).collect();
     for row in rows {
         debug_assert_eq!(row.len(), kinds.len());
@@ -164,19 +165,19 @@ pub(crate) trait Kept {
     fn table() -> &'static Table;
     fn id(&self) -> Uuid;
     /// What is written once, the key first, in the order of the table's columns.
-    fn fixed(&self) -> Vec<Param>;
+    fn fixed(&self) -> Vec<Cell<'_>>;
     /// What every update writes.
-    fn changing(&self) -> Vec<Param>;
+    fn changing(&self) -> Vec<Cell<'_>>;
 }
 
-fn whole<T: Kept>(row: &T) -> Vec<Param> {
+fn whole<T: Kept>(row: &T) -> Vec<Cell<'_>> {
     let mut values = row.fixed();
     values.extend(row.changing());
     values
 }
 
-fn changed<T: Kept>(row: &T) -> Vec<Param> {
-    let mut values = vec![Param::Uuid(row.id())];
+fn changed<T: Kept>(row: &T) -> Vec<Cell<'_>> {
+    let mut values = vec![Cell::Uuid(row.id())];
     values.extend(row.changing());
     values
 }
@@ -202,7 +203,7 @@ fn owners<T: Kept>(rows: &[(Owner, &T)]) -> Vec<(Owner, Uuid)> {
     rows.iter().map(|(owner, row)| (*owner, row.id())).collect()
 }
 
-pub(crate) fn insert_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
+pub(crate) fn insert_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
     let (table, owners) = (T::table(), owners(rows));
     let key = table.fixed[0].0;
     let columns = table.fixed.iter().chain(&table.changing);
@@ -219,7 +220,7 @@ pub(crate) fn insert_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
     }
 }
 
-pub(crate) fn update_pg<T: Kept>(rows: &[(Owner, &T)]) -> Step<'static> {
+pub(crate) fn update_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
     let (table, owners) = (T::table(), owners(rows));
     let key = table.fixed[0].0;
     let columns = table.fixed[..1].iter().chain(&table.changing);
@@ -238,7 +239,7 @@ fn cast(name: &str, kind: Kind) -> String {
 }
 
 /// A value of another kind than its column's becomes null, and the table's constraints speak.
-fn array(kind: Kind, values: Vec<Param>) -> Box<dyn ToSql + Sync + Send> {
+fn array(kind: Kind, values: Vec<Cell<'_>>) -> Box<dyn ToSql + Sync + Send + '_> {
     macro_rules! typed {
         ($($pattern:pat => $value:expr),+) => {
             Box::new(
@@ -253,11 +254,11 @@ fn array(kind: Kind, values: Vec<Param>) -> Box<dyn ToSql + Sync + Send> {
         };
     }
     match kind {
-        Kind::Uuid => typed!(Param::Uuid(id) => id),
-        Kind::Text | Kind::Json => typed!(Param::Text(text) => text),
-        Kind::Int => typed!(Param::Int(number) => number),
-        Kind::Time => typed!(Param::Time(at) => PgTime(at)),
-        Kind::Bool => typed!(Param::Bool(yes) => yes),
-        Kind::Bytes => typed!(Param::Bytes(bytes) => bytes),
+        Kind::Uuid => typed!(Cell::Uuid(id) => id),
+        Kind::Text | Kind::Json => typed!(Cell::Text(text) => text),
+        Kind::Int => typed!(Cell::Int(number) => number),
+        Kind::Time => typed!(Cell::Time(at) => PgTime(at)),
+        Kind::Bool => typed!(Cell::Bool(yes) => yes),
+        Kind::Bytes => typed!(Cell::Bytes(bytes) => bytes),
     }
 }

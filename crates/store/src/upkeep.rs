@@ -166,7 +166,7 @@ impl Store {
                             prunable!()
                         ))?;
                         let mut removed = 0;
-                        for id in ids {
+                        for id in &ids {
                             removed += effect.execute(params![id.as_bytes(), now.as_micros()])?;
                         }
                         Ok(removed as u64)

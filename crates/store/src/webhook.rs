@@ -1,10 +1,11 @@
 //! `webhook_events`: what came in.
 
 use tashika_domain::Timestamp;
-use tashika_domain::webhook::{Status, WebhookEvent};
+use tashika_domain::webhook::{Payload, Status, WebhookEvent};
 use uuid::Uuid;
 
 use crate::Store;
+use crate::cell::Cell;
 use crate::error::{Key, StoreError};
 use crate::filter::Filter;
 use crate::row::{Param, Reader, Row};
@@ -46,31 +47,38 @@ impl Kept for WebhookEvent {
         self.id
     }
 
-    fn fixed(&self) -> Vec<Param> {
+    fn fixed(&self) -> Vec<Cell<'_>> {
+        let payload = match &self.payload {
+            Payload::Apart(value) => Cell::Text(value.to_string().into()),
+            // A body that is no text is no payload either: null, which the table refuses.
+            Payload::Body => std::str::from_utf8(&self.body).ok().into(),
+        };
         vec![
-            Param::Uuid(self.id),
+            Cell::Uuid(self.id),
             self.source.as_str().into(),
             self.event_id.as_str().into(),
             self.event_type.as_str().into(),
-            Param::Text(self.payload.to_string()),
-            Param::Bytes(self.body.clone()),
+            payload,
+            Cell::Bytes(&self.body),
             self.content_type.as_deref().into(),
             self.occurred_at.into(),
-            Param::Time(self.created_at),
+            Cell::Time(self.created_at),
             self.traceparent.as_deref().into(),
             self.confirm_by.as_deref().into(),
         ]
     }
 
-    fn changing(&self) -> Vec<Param> {
+    fn changing(&self) -> Vec<Cell<'_>> {
         vec![
-            Param::Int(self.version),
-            self.billing_id.map_or(Param::Null, Param::Uuid),
+            Cell::Int(self.version),
+            self.billing_id.map_or(Cell::Null, Cell::Uuid),
             self.office_id.as_deref().into(),
             self.status.as_str().into(),
             self.error_message.as_deref().into(),
             self.processed_at.into(),
-            self.confirmed.as_ref().map_or(Param::Null, |value| Param::Text(value.to_string())),
+            self.confirmed
+                .as_ref()
+                .map_or(Cell::Null, |value| Cell::Text(value.to_string().into())),
         ]
     }
 }
@@ -90,7 +98,7 @@ fn parse(row: &dyn Row) -> Result<WebhookEvent, StoreError> {
         event_type: read.text("event_type")?,
         billing_id: read.opt_uuid("billing_id")?,
         office_id: read.opt_text("office_id")?,
-        payload: json("payload", &read.text("payload")?)?,
+        payload: Payload::Apart(json("payload", &read.text("payload")?)?),
         confirm_by: read.opt_text("confirm_by")?,
         confirmed: confirmed.map(|text| json("confirmed", &text)).transpose()?,
         body: read.bytes("body")?,

@@ -92,7 +92,7 @@ impl Webhooks {
                 count(source.name(), "refused");
                 WebhookError::Refused(rejected(source, received, refused))
             })?;
-        if let Some(challenge) = challenge(source, &event) {
+        if let Some(challenge) = challenge(source, &event, received.body) {
             return Ok(Taken::Challenged(challenge));
         }
         let accepted = self.accept(source, event, received).await;
@@ -124,7 +124,7 @@ impl Webhooks {
             event_type: event.kind,
             billing_id: None,
             office_id: None,
-            payload: webhook::keepable(event.payload),
+            payload: event.payload,
             confirm_by: (!source.is_signed()).then(|| source.kind().to_owned()),
             confirmed: None,
             body: received.body.to_vec(),
@@ -253,10 +253,12 @@ fn rejected(source: &Source, received: Received<'_>, refused: Refused) -> Reject
 }
 
 /// Slack asks once, when the address is entered.
-fn challenge(source: &Source, event: &Event) -> Option<String> {
-    let asks = source.kind() == "slack" && event.kind == "url_verification";
-    let text = event.payload.get("challenge").and_then(Value::as_str);
-    text.filter(|_| asks).map(ToOwned::to_owned)
+fn challenge(source: &Source, event: &Event, body: &[u8]) -> Option<String> {
+    if source.kind() != "slack" || event.kind != "url_verification" {
+        return None;
+    }
+    let payload = event.payload.value(body);
+    payload.get("challenge").and_then(serde_json::Value::as_str).map(ToOwned::to_owned)
 }
 
 fn count(source: &str, outcome: &'static str) {

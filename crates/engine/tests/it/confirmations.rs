@@ -77,7 +77,7 @@ async fn a_callback_counts_once_shotstack_says_the_same(db: TestDb) {
     assert_eq!(event.confirm_by.as_deref(), Some("shotstack"));
     let confirmed = event.confirmed.clone().expect("the answer is kept");
     assert_eq!(confirmed["url"], format!("https://cdn.shotstack.example/{ID}.mp4"));
-    assert_eq!(event.trusted(), Some(&confirmed));
+    assert_eq!(event.trusted().as_deref(), Some(&confirmed));
     // The worker gets what Shotstack says, not what the callback said.
     let heard = worker.heard();
     assert_eq!(heard.len(), 1);

@@ -13,7 +13,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, claimed, fresh, seconds, signed, told};
 use super::key::{Keys, base64};
-use super::payload::{event, object, text};
+use super::payload::object;
 use super::{Event, Provider, Refused, SourceError, TOLERANCE, TYPE_UNKNOWN};
 use crate::signature::unhex;
 
@@ -265,9 +265,9 @@ impl Provider for Generic {
         let settings = &self.settings;
         let id = match &settings.id_header {
             Some(name) => told(headers, name)?.map(str::to_owned),
-            None => text(&payload, &settings.id_field),
+            None => payload.text(&settings.id_field),
         };
-        let kind = text(&payload, &settings.type_field).unwrap_or_else(|| TYPE_UNKNOWN.to_owned());
-        event(id, Some(kind), time(self.timestamp(headers).unwrap_or_default()), payload)
+        let kind = payload.text(&settings.type_field).unwrap_or_else(|| TYPE_UNKNOWN.to_owned());
+        payload.event(id, Some(kind), time(self.timestamp(headers).unwrap_or_default()))
     }
 }

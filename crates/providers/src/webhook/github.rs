@@ -8,7 +8,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, claimed, signed, told};
 use super::key::Keys;
-use super::payload::{event, object};
+use super::payload::object;
 use super::{Event, Provider, Refused, SourceError};
 use crate::signature::unhex;
 
@@ -42,10 +42,10 @@ impl Provider for Github {
         let payload = object(body)?;
         let id = told(headers, "x-github-delivery")?.map(str::to_owned);
         let kind = told(headers, "x-github-event")?.map(|kind| {
-            payload["action"]
-                .as_str()
+            payload
+                .word("action")
                 .map_or_else(|| kind.to_owned(), |action| format!("{kind}.{action}"))
         });
-        event(id, kind, None, payload)
+        payload.event(id, kind, None)
     }
 }

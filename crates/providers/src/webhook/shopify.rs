@@ -8,7 +8,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, claimed, signed, told};
 use super::key::{Keys, base64};
-use super::payload::{event, object};
+use super::payload::object;
 use super::{Event, Provider, Refused, SourceError};
 
 pub(super) struct Shopify {
@@ -44,6 +44,6 @@ impl Provider for Shopify {
         };
         let kind = told(headers, "x-shopify-topic")?;
         let at = told(headers, "x-shopify-triggered-at")?.and_then(|at| at.parse().ok());
-        event(id.map(str::to_owned), kind.map(str::to_owned), at, payload)
+        payload.event(id.map(str::to_owned), kind.map(str::to_owned), at)
     }
 }

@@ -6,7 +6,7 @@
 use http::HeaderMap;
 use tashika_domain::time::Timestamp;
 
-use super::payload::{NO_ID, NO_TYPE, event, moment, object, text};
+use super::payload::{NO_ID, NO_TYPE, object};
 use super::{Event, Provider, Refused};
 
 pub(super) struct Shotstack;
@@ -28,18 +28,17 @@ impl Provider for Shotstack {
     fn read(&self, _: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {
         let payload = object(body)?;
         let field = |name, missing| {
-            let told = text(&payload, name).filter(|text| !text.is_empty());
+            let told = payload.text(name).filter(|text| !text.is_empty());
             told.ok_or(Refused::payload(missing))
         };
         let id = field("id", NO_ID)?;
         let kind = field("type", NO_TYPE)?;
         let status = field("status", NO_TYPE)?;
         let action = field("action", NO_TYPE)?;
-        event(
+        payload.event(
             Some(format!("{id}:{kind}:{status}")),
             Some(format!("{action}.{status}")),
-            moment(&payload["completed"]),
-            payload,
+            payload.moment("completed"),
         )
     }
 }

@@ -11,7 +11,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, fresh, seconds, signed};
 use super::key::Keys;
-use super::payload::{event, moment, object, text};
+use super::payload::object;
 use super::{Event, Provider, Refused, SourceError};
 use crate::signature::{hex, unhex};
 
@@ -46,12 +46,12 @@ impl Provider for Slack {
     /// without an envelope (`url_verification`, `app_rate_limited`) has no id; its bytes stand for it.
     fn read(&self, _: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {
         let payload = object(body)?;
-        let outer = text(&payload, "type");
+        let outer = payload.text("type");
         let (id, kind) = if outer.as_deref() == Some("event_callback") {
-            (text(&payload, "event_id"), text(&payload, "event.type"))
+            (payload.text("event_id"), payload.text("event.type"))
         } else {
             (Some(format!("sha256:{}", hex(&Sha256::digest(body)))), outer)
         };
-        event(id, kind, moment(&payload["event_time"]), payload)
+        payload.event(id, kind, payload.moment("event_time"))
     }
 }

@@ -13,7 +13,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, claimed, fresh, seconds, signed, told};
 use super::key::{Keys, base64, sign, solid};
-use super::payload::{event, moment, object, text};
+use super::payload::object;
 use super::{Algorithm, Event, Provider, Refused, SourceError, TYPE_UNKNOWN};
 
 pub(crate) const SECRET_PREFIX: &str = "whsec_";
@@ -78,10 +78,10 @@ impl Provider for Standard {
         let attempted_at = told(headers, names.timestamp)?.and_then(seconds);
         let payload = object(body)?;
         // The header's time is that of the attempt: a late repeat would pass for a newer event.
-        let at = moment(&payload["timestamp"]).or(attempted_at);
+        let at = payload.moment("timestamp").or(attempted_at);
         // The standard recommends a type; not everybody has one.
-        let kind = text(&payload, "type").unwrap_or_else(|| TYPE_UNKNOWN.to_owned());
-        event(id, Some(kind), at, payload)
+        let kind = payload.text("type").unwrap_or_else(|| TYPE_UNKNOWN.to_owned());
+        payload.event(id, Some(kind), at)
     }
 }
 

@@ -12,7 +12,7 @@ use tashika_domain::time::Timestamp;
 
 use super::headers::{MALFORMED, not_too_old, seconds, signed};
 use super::key::{Keys, sign};
-use super::payload::{event, moment, object, text};
+use super::payload::object;
 use super::{Event, Provider, Refused, SourceError, standard};
 use crate::signature::{hex, unhex};
 
@@ -51,8 +51,7 @@ impl Provider for Stripe {
 
     fn read(&self, _: &HeaderMap, body: &[u8]) -> Result<Event, Refused> {
         let payload = object(body)?;
-        let (id, kind) = (text(&payload, "id"), text(&payload, "type"));
-        event(id, kind, moment(&payload["created"]), payload)
+        payload.event(payload.text("id"), payload.text("type"), payload.moment("created"))
     }
 }
 

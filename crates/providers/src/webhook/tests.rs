@@ -188,3 +188,47 @@ fn ids_and_types_are_bounded() {
     let long = sized(1, TYPE_MAX + 1).unwrap_err();
     assert_eq!(long, payload("event type too long or not printable"));
 }
+
+#[test]
+fn a_body_is_the_payload_unless_a_database_would_not_keep_it() {
+    let of = |fields: &str| {
+        let body = format!(r#"{{"id":"a","type":"b",{fields}}}"#);
+        (read(body.as_bytes()).map(|event| event.payload), body)
+    };
+    for plain in [
+        r#" "n" : -1, "big": 18446744073709551615"#,
+        r#""text":"確か","name":"a\n\u0041\\u0000","list":[[],{},null,true,"x"]"#,
+        r#""id":"c","twice":1,"twice":2"#,
+    ] {
+        assert_eq!(of(plain).0, Ok(Payload::Body), "{plain}");
+    }
+    // What is read apart is what would have been read anyway, without NUL.
+    for apart in [
+        r#""n":1.5"#,
+        r#""n":1e-20000"#,
+        r#""n":-0"#,
+        r#""n":18446744073709551616"#,
+        r#""text":"a\u0000b""#,
+        r#""text":"\u78ba""#,
+        r#""list":[{"a\u0000b":1}]"#,
+    ] {
+        let (payload, body) = of(apart);
+        let whole: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let expected = Payload::Apart(tashika_domain::webhook::keepable(whole));
+        assert_eq!(payload, Ok(expected), "{apart}");
+    }
+    for no_json in [
+        r#""n":1e400"#,
+        r#""n":01"#,
+        r#""text":"\ud800""#,
+        r#""raw":{"$serde_json::private::RawValue":"]"}"#,
+    ] {
+        assert_eq!(of(no_json).0, Err(payload("not JSON")), "{no_json}");
+    }
+}
+
+#[test]
+fn a_field_counts_as_it_stands_last() {
+    let event = read(br#"{"id":"a","type":"b","id":"c","type":7}"#).unwrap();
+    assert_eq!((&*event.id, &*event.kind), ("c", "7"));
+}

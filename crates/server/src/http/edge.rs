@@ -19,7 +19,7 @@ use super::body::BodyLimits;
 use super::language::Language;
 use super::problem::{self, Code, Problem};
 use super::request_id::{RequestId, RequestIds, X_REQUEST_ID};
-use crate::telemetry::{Traceparent, span_parent, trace, traceparent_of};
+use crate::telemetry::{Traceparent, note, span_parent, trace, traceparent_of};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const NO_SNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
@@ -112,14 +112,14 @@ impl Seen {
             method = %method,
             path,
             request_id = id.as_str(),
-            http.response.status_code = tracing::field::Empty,
         );
         Self { span, method, path, request_id: id.clone(), since: Instant::now(), status: None }
     }
 
     fn answered(mut self, status: StatusCode) {
         self.status = Some(status);
-        self.span.record("http.response.status_code", status.as_u16());
+        // For the trace alone: a recorded field would make the log render all fields of the span again.
+        note(&self.span, "http.response.status_code", i64::from(status.as_u16()));
     }
 }
 

@@ -272,7 +272,7 @@ fn shown(event: &WebhookEvent) -> Value {
         "processedAt": event.processed_at,
         "occurredAt": event.occurred_at,
         "createdAt": event.created_at,
-        "payload": masked(&event.payload),
+        "payload": masked(&event.said()),
         "confirmBy": event.confirm_by,
         "confirmed": event.confirmed.as_ref().map(masked),
     })

@@ -84,6 +84,11 @@ pub fn span_parent(span: &Span, traceparent: &str) {
     span.set_parent(parent).unwrap_or_default();
 }
 
+/// Adds a number to a span's trace, and not to its log lines. Does nothing when traces are off.
+pub fn note(span: &Span, key: &'static str, number: i64) {
+    span.set_attribute(key, number);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

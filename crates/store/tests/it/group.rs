@@ -12,6 +12,7 @@ use crate::support::*;
 
 on_both!(
     losers_in_a_group_fail_alone,
+    who_fails_late_leaves_nothing_behind,
     a_refused_statement_fails_alone,
     one_key_has_one_winner,
     one_request_has_one_winner,
@@ -90,6 +91,33 @@ async fn losers_in_a_group_fail_alone(db: Db) {
         assert_eq!(enqueued, matches!(n % 8, 0 | 4), "effect {n}");
         let entry = store.ledger_entry(&ledger_key(&format!("k{n}"))).await.unwrap();
         assert_eq!(entry.is_some(), matches!(n % 8, 4 | 7), "ledger {n}");
+    }
+}
+
+async fn who_fails_late_leaves_nothing_behind(db: Db) {
+    let store = db.open().await;
+    let leases = leases(&store, 1000, 60).await;
+    enqueue(&store, [keyed(1, "taken")]).await;
+    let mut all = Vec::new();
+    let mut expected = Vec::new();
+    for (lease, n) in leases.iter().zip(0_u64..) {
+        let key = format!("k{n}");
+        let (last, result) = match n % 3 {
+            0 => (Write::Enqueue(keyed(10 + n, &key)), Said::Done),
+            1 => (Write::Enqueue(keyed(10 + n, "taken")), Said::Taken(Key::Effect)),
+            _ => (refused(*lease), Said::Rejected),
+        };
+        all.push(changes([Write::LedgerAccept(accept(&key)), last]));
+        expected.push(result);
+    }
+    assert_eq!(at_once(&store, all).await, expected);
+    for (n, result) in expected.into_iter().enumerate() {
+        let again = match result {
+            Said::Done => Said::Taken(Key::Ledger),
+            _ => Said::Done,
+        };
+        let accepted = commit(&store, [Write::LedgerAccept(accept(&format!("k{n}")))]).await;
+        assert_eq!(accepted, again, "k{n}");
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tashika_domain::audit::{Actor, Audit, NewAudit};
 use tashika_domain::billing::{self, Billing};
-use tashika_domain::webhook::{self, Status, WebhookEvent};
+use tashika_domain::webhook::{self, Payload, Status, WebhookEvent};
 use tashika_domain::{Timestamp, Write};
 use tashika_store::{AuditFilter, Key, Seal, Store, WebhookCount, WebhookFilter};
 use uuid::Uuid;
@@ -12,6 +12,7 @@ use crate::support::*;
 
 on_both!(
     every_column_of_an_event_reads_back,
+    a_body_is_its_own_payload,
     every_column_of_a_billing_reads_back,
     every_column_of_an_audit_line_reads_back,
     one_event_of_a_source_is_one_row,
@@ -44,7 +45,7 @@ fn event(number: u64) -> WebhookEvent {
         event_type: "invoice.payment_succeeded".into(),
         billing_id: None,
         office_id: None,
-        payload: json!({"id": format!("evt_{number}")}),
+        payload: Payload::Apart(json!({"id": format!("evt_{number}")})),
         confirm_by: None,
         confirmed: None,
         body: format!("{{\"id\":\"evt_{number}\"}}").into_bytes(),
@@ -114,7 +115,9 @@ async fn listed(store: &Store, filter: WebhookFilter) -> Vec<u64> {
 async fn every_column_of_an_event_reads_back(db: Db) {
     let store = db.open().await;
     let full = WebhookEvent {
-        payload: json!({"id": "evt_1", "big": u64::MAX, "n": [1.5, -1, null, true], "確": {"か": ""}}),
+        payload: Payload::Apart(
+            json!({"id": "evt_1", "big": u64::MAX, "n": [1.5, -1, null, true], "確": {"か": ""}}),
+        ),
         confirm_by: Some("shotstack".into()),
         body: (0..=255).collect(),
         content_type: Some("application/json; charset=utf-8".into()),
@@ -151,6 +154,21 @@ async fn every_column_of_an_event_reads_back(db: Db) {
     assert_eq!(store.webhook_event(open.id).await.unwrap(), Some(open));
     assert_eq!(store.webhook_event(uuid(9)).await.unwrap(), None);
     assert_eq!(store.webhook_event_of("github", "evt_1").await.unwrap(), None);
+}
+
+async fn a_body_is_its_own_payload(db: Db) {
+    let store = db.open().await;
+    let body = "{ \"id\":\"evt_1\",  \"確\":\"\\u304b\", \"n\":[1,-2,null] , \"n\":3}";
+    let came = WebhookEvent { payload: Payload::Body, body: body.into(), ..event(1) };
+    done(&store, [insert(&came)]).await;
+    let kept = store.webhook_event(came.id).await.unwrap().unwrap();
+    assert_eq!(kept.body, body.as_bytes());
+    assert_eq!(kept.payload, Payload::Apart(json!({"id": "evt_1", "確": "か", "n": 3})));
+    assert_eq!(kept.said(), came.said());
+    // No text, no payload: nobody may say so, and nothing is kept of it.
+    let noise = WebhookEvent { payload: Payload::Body, body: vec![0xff], ..event(2) };
+    assert_eq!(commit(&store, [insert(&noise)]).await, Said::Rejected);
+    assert_eq!(store.webhook_event(noise.id).await.unwrap(), None);
 }
 
 async fn every_column_of_a_billing_reads_back(db: Db) {
