@@ -3,6 +3,7 @@
 pub mod billing;
 pub mod dead_letter;
 pub mod group;
+pub mod keys;
 pub mod message;
 pub mod order;
 pub mod outbox;

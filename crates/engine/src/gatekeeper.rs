@@ -127,8 +127,10 @@ impl Gatekeeper {
             self.stir_behind(gate, &changes);
             match self.store.commit(changes).await {
                 // Perhaps there is room for more; perhaps somebody else was faster.
-                Ok(()) | Err(CommitError::Outdated { .. } | CommitError::Stale(_)) => {}
-                Err(CommitError::Taken(_)) => {}
+                Ok(())
+                | Err(
+                    CommitError::Outdated { .. } | CommitError::Stale(_) | CommitError::Taken(_),
+                ) => {}
                 Err(CommitError::Store(error)) => return Err(error),
             }
         }

@@ -10,6 +10,7 @@
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
 //! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `qstash` | the message queue: everything under `/v2`, with errors of its own form |
 //! | `idempotency`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
@@ -32,6 +33,7 @@ mod page;
 mod payment_json;
 pub mod payments;
 pub mod problem;
+pub mod qstash;
 pub mod request_id;
 pub mod router;
 mod schema;

@@ -142,6 +142,12 @@ impl Store {
         Ok(rows.await?.first().copied().unwrap_or(0))
     }
 
+    /// How many effects of a lane are under way.
+    pub async fn sending_count(&self, lane: &Lane) -> Result<i64, StoreError> {
+        let sql = "select count(*) as n from outbox where lane = $1 and status = 'sending'";
+        self.count(sql, vec![lane.as_str().into()]).await
+    }
+
     /// Removes up to `limit` settled effects whose time is over, with their attempts.
     ///
     /// Returns how many went, and up to where it looked: pass that on as `after`, so that a long

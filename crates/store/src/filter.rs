@@ -24,6 +24,15 @@ impl Filter {
     /// `comparison` has a `?` for the value; one of the values must fit. Without any, everything
     /// passes.
     pub fn any(&mut self, comparison: &str, values: Vec<Param>) {
+        // A chain of "or" is as deep as it is long, and databases limit the depth.
+        if let (Some(column), true) = (comparison.strip_suffix(" = ?"), values.len() > 1) {
+            let first = self.params.len() + 1;
+            self.params.extend(values);
+            let places: Vec<String> =
+                (first..=self.params.len()).map(|place| format!("${place}")).collect();
+            self.conditions.push(format!("{column} in ({})", places.join(", ")));
+            return;
+        }
         let mut choices = Vec::with_capacity(values.len());
         for value in values {
             self.params.push(value);

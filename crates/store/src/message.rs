@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tashika_domain::Timestamp;
 use tashika_domain::message::asked::{Asked, host_of, path_of};
-use tashika_domain::message::{Message, State};
+use tashika_domain::message::{Logged, Message, State};
 use uuid::Uuid;
 
 use crate::cell::Cell;
@@ -158,6 +158,8 @@ pub struct MessageFilter {
     /// Accepted in `[from, to]`. For dead letters: died.
     pub from: Option<Timestamp>,
     pub to: Option<Timestamp>,
+    /// Only these lines of the log.
+    pub logged: Vec<Logged>,
     /// Only what comes after this one in the order of the list.
     pub after: Option<Uuid>,
     pub order: Order,

@@ -70,15 +70,18 @@ fn parse(row: &dyn Row) -> Result<LogLine, StoreError> {
 }
 
 impl Store {
-    /// A page of lines about messages that the filter names. Its time is that of the lines.
+    /// A page of lines about messages that the filter names. Its time is that of the lines, from the
+    /// beginning of an attempt to its end.
     pub async fn message_log(
         &self,
         filter: &MessageFilter,
         limit: i64,
     ) -> Result<Vec<LogLine>, StoreError> {
         let mut chosen = filter.conditions(self.dialect());
+        let logged = filter.logged.iter().map(|what| what.as_str().into()).collect();
+        chosen.any("l.what = ?", logged);
         chosen.add("l.at >=", filter.from);
-        chosen.add("l.at <=", filter.to);
+        chosen.add("l.started_at <=", filter.to);
         let (conditions, params) = chosen.page("l.id", filter.after, filter.order, limit);
         let columns = FIXED.map(|(name, kind)| match kind {
             Kind::Json => format!("cast(l.{name} as text) as {name}"),

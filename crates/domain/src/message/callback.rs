@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::changes::Changes;
 use crate::ids::derived;
 
-use super::asked::{Asked, Callback, Method};
+use super::asked::{Asked, Callback, Method, Redact};
 use super::conclude::Attempted;
 use super::{Draft, Message, accept};
 
 /// Tells of an attempt, if the message asks for that.
 pub(super) fn after_attempt(message: &Message, attempt: &Attempted) -> Changes {
     match &message.asked.callback {
-        Some(callback) => tell(message, callback, b"callback", report(message, attempt), attempt),
+        Some(callback) => tell(message, callback, b"callback", &report(message, attempt), attempt),
         None => Changes::new(),
     }
 }
@@ -24,14 +24,14 @@ pub(super) fn after_failure(message: &Message, dlq_id: &str, attempt: &Attempted
     let Some(callback) = &message.asked.failure_callback else { return Changes::new() };
     let mut report = report(message, attempt);
     report["dlqId"] = json!(dlq_id);
-    tell(message, callback, b"failure", report, attempt)
+    tell(message, callback, b"failure", &report, attempt)
 }
 
 fn tell(
     message: &Message,
     callback: &Callback,
     name: &[u8],
-    report: Value,
+    report: &Value,
     attempt: &Attempted,
 ) -> Changes {
     let original = &message.asked;
@@ -46,6 +46,8 @@ fn tell(
         timeout: callback.timeout,
         caller_ip: original.caller_ip.clone(),
         labels: original.labels.clone(),
+        // The report repeats the original, hidden parts included.
+        redact: Redact { body: !original.redact.is_nothing(), ..original.redact.clone() },
         ..Asked::default()
     };
     let (_, changes) = accept(Draft {

@@ -74,9 +74,8 @@ pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
             let after = message.ended(Event::Deliver, attempt.now);
             ended(message, after, Logged::Delivered, attempt)
         }
-        Came::Never => given_up(message, attempt),
         Came::Lapsed if attempt.lapses < LAPSES_MAX => again(message, attempt, attempt.now),
-        Came::Lapsed => given_up(message, attempt),
+        Came::Lapsed | Came::Never => given_up(message, attempt),
         Came::Again { retry_in } => {
             let retried = attempt.failures.saturating_sub(attempt.lapses);
             if retried >= message.asked.retries {

@@ -105,7 +105,8 @@ fn digits(text: &str) -> (&str, &str) {
 }
 
 /// The beginning of what somebody sent, for a message about it.
-pub(super) fn shown(text: &str) -> String {
+#[must_use]
+pub fn shown(text: &str) -> String {
     const MOST: usize = 80;
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,6 +1,6 @@
 //! Messages, as callers give them to the queue and ask about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::message::group::Endpoint;
 use tashika_domain::message::schedule::Schedule;
 use tashika_domain::message::spec::Spec;
-use tashika_domain::message::{self, Draft, LogLine, Message, State, accept, public_id};
+use tashika_domain::message::{self, Draft, LogLine, Logged, Message, State, accept, public_id};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_providers::courier::target::Target;
 use tashika_providers::guard::Guard;
@@ -84,6 +84,22 @@ pub enum QueueError {
     Store(#[from] StoreError),
 }
 
+impl QueueError {
+    /// The same about one item of a batch.
+    fn in_batch(self, place: usize) -> Self {
+        match self {
+            Self::Bad(why) | Self::NotFound(why) => Self::Bad(in_batch(place, &why)),
+            Self::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// A sentence about one item of a batch, counted from 0.
+#[must_use]
+pub fn in_batch(place: usize, why: &str) -> String {
+    format!("batch item {place}: {why}")
+}
+
 /// How often a change is decided again because somebody else was faster.
 pub(crate) const DECISIONS: usize = 100;
 
@@ -103,33 +119,28 @@ impl Messages {
 
     /// Takes one message, or one for each URL of a group. What it returns is on disk.
     pub async fn publish(&self, publish: Publish) -> Result<Published, QueueError> {
-        let mut published = self.publish_all(vec![publish]).await?;
-        published.pop().ok_or_else(|| QueueError::Bad("nothing to publish".into()))
+        let now = self.clock.now();
+        let (is_group, drafts) = self.drafts(publish, now).await?;
+        Ok(published(is_group, self.take(drafts, now).await?))
     }
 
-    /// Takes all of them or none.
+    /// Takes all of them or none. An error names the place of the one it is about.
     pub async fn publish_all(&self, batch: Vec<Publish>) -> Result<Vec<Published>, QueueError> {
         let now = self.clock.now();
         let mut groups = Vec::with_capacity(batch.len());
         let mut drafts = Vec::with_capacity(batch.len());
-        for publish in batch {
-            let (is_group, made) = self.drafts(publish, now).await?;
+        for (place, publish) in batch.into_iter().enumerate() {
+            let own = self.drafts(publish, now).await;
+            let (is_group, made) = own.map_err(|error| error.in_batch(place))?;
             groups.push((is_group, made.len()));
             drafts.extend(made);
         }
         let receipts = self.take(drafts, now).await?;
         let mut receipts = receipts.into_iter();
-        let published = groups.into_iter().map(|(is_group, count)| {
-            let mut own: Vec<Receipt> = receipts.by_ref().take(count).collect();
-            match own.pop() {
-                Some(receipt) if !is_group => Published::One(receipt),
-                last => {
-                    own.extend(last);
-                    Published::Group(own)
-                }
-            }
-        });
-        Ok(published.collect())
+        let all = groups
+            .into_iter()
+            .map(|(is_group, count)| published(is_group, receipts.by_ref().take(count).collect()));
+        Ok(all.collect())
     }
 
     /// The messages that one request asks for, and whether it names a group.
@@ -313,17 +324,17 @@ impl Messages {
     /// Queues and flow controls exist from their first message on, and the newest message's limits
     /// count.
     async fn prepare_gates(&self, plan: &mut Plan, now: Timestamp) -> Result<(), StoreError> {
-        let mut queues = BTreeMap::new();
+        let mut queues = BTreeSet::new();
         let mut flows = BTreeMap::new();
         for message in &plan.messages {
             if let Some(queue) = &message.asked.queue {
-                queues.insert(queue.clone(), ());
+                queues.insert(queue.clone());
             }
             if let Some(flow) = &message.asked.flow {
                 flows.insert(flow.key.clone(), flow.clone());
             }
         }
-        for name in queues.into_keys() {
+        for name in queues {
             if self.store.queue(&name).await?.is_none() {
                 let queue = Queue::new(self.ids.uuid(), &name, now);
                 plan.changes.push(Write::QueueInsert(Box::new(queue)));
@@ -381,15 +392,24 @@ impl Messages {
         Ok(cancelled)
     }
 
-    /// A page of what happened: lines of the log, and messages that were accepted.
+    /// A page of what happened: lines of the log, and messages that were accepted. Only what is
+    /// wanted of the two is looked for; `logged` empty means no lines.
     pub async fn events(
         &self,
         filter: &MessageFilter,
+        accepted: bool,
+        logged: &[Logged],
         limit: i64,
     ) -> Result<(Vec<LogLine>, Vec<Message>), QueueError> {
-        let lines = self.store.message_log(filter, limit).await?;
-        let accepted = self.store.messages(filter, limit).await?;
-        Ok((lines, accepted))
+        let lines = if logged.is_empty() {
+            Vec::new()
+        } else {
+            let filter = MessageFilter { logged: logged.to_vec(), ..filter.clone() };
+            self.store.message_log(&filter, limit).await?
+        };
+        let messages =
+            if accepted { self.store.messages(filter, limit).await? } else { Vec::new() };
+        Ok((lines, messages))
     }
 
     /// Messages by id, as far as they are still there.
@@ -400,6 +420,16 @@ impl Messages {
         let limit = i64::try_from(ids.len()).unwrap_or(i64::MAX);
         let filter = MessageFilter { ids, ..MessageFilter::default() };
         Ok(self.store.messages(&filter, limit).await?)
+    }
+}
+
+fn published(is_group: bool, mut receipts: Vec<Receipt>) -> Published {
+    match receipts.pop() {
+        Some(receipt) if !is_group => Published::One(receipt),
+        last => {
+            receipts.extend(last);
+            Published::Group(receipts)
+        }
     }
 }
 

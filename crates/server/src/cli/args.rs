@@ -13,6 +13,11 @@ pub struct ServeArgs {
     /// What this process does; several processes may share one PostgreSQL
     #[arg(long, value_enum, default_value_t = Role::All)]
     pub role: Role,
+
+    /// Sign deliveries with the QStash SDK's published development keys, so that `QSTASH_DEV=true`
+    /// finds this server; on a loopback address and without tokens only
+    #[arg(long)]
+    pub dev: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

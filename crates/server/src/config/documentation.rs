@@ -129,7 +129,8 @@ fn toml_default(key: &Key) -> String {
         | Kind::Hours { .. }
         | Kind::SecondsList => key.default.to_owned(),
         Kind::Words => {
-            let words: Vec<String> = key.default.split(',').map(|w| format!("{w:?}")).collect();
+            let words = key.default.split(',').filter(|word| !word.is_empty());
+            let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
             format!("[{}]", words.join(", "))
         }
         _ => format!("{:?}", key.default),

@@ -1,7 +1,7 @@
 //! Who is asking: API tokens.
 //!
 //! A layer on the protected routes, put there by the shell. With tokens configured, a request needs
-//! `Authorization: Bearer <token>`; without any (loopback addresses only) everybody is `anonymous`.
+//! `Authorization: Bearer <token>`, or under `/v2` the same token as `?qstash_token=`; without any (loopback addresses only) everybody is `anonymous`.
 //! It guarantees that tokens are compared in constant time, are never logged, and that wrong ones are
 //! limited per address (`throttle`). It does not know what a client may do: there are no roles.
 
@@ -16,8 +16,10 @@ use axum::response::{IntoResponse as _, Response};
 use http::header::{AUTHORIZATION, HOST};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
+use tashika_domain::message::address::split_query;
 
 use super::problem::{Code, Problem};
+use super::qstash;
 use throttle::{Throttle, Verdict};
 
 /// Who is asking, as rate limits and logs know them; a request extension on protected routes.
@@ -74,11 +76,13 @@ impl Auth {
         }
         let peer = request.extensions().get::<Peer>();
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
-        let presented = bearer(request);
-        let known = presented.and_then(|token| self.find(&digest(token.as_bytes())));
+        let (in_header, in_query) = (bearer(request), in_query(request));
+        let known = |token: &str| self.find(&digest(token.as_bytes()));
+        // A webhook's sender may have a token of its own in the header, which is not ours.
+        let known = in_header.and_then(known).or(in_query.as_deref().and_then(known));
         match self.0.throttle.judge(peer, known) {
             Verdict::Pass => {}
-            Verdict::Fail if presented.is_none() => {
+            Verdict::Fail if in_header.is_none() && in_query.is_none() => {
                 return Err(Problem::new(Code::Unauthorized).detail(
                     "The request has no API token.",
                     "リクエストに API トークンがありません。",
@@ -132,6 +136,15 @@ fn bearer(request: &Request) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The queue takes a token in its query too: those who can be told a URL and nothing else use it.
+fn in_query(request: &Request) -> Option<String> {
+    if !qstash::owns(request.uri().path()) {
+        return None;
+    }
+    let (taken, _) = split_query(request.uri().query()?);
+    taken.into_iter().find(|(name, _)| name == "qstash_token").map(|(_, token)| token)
 }
 
 /// Is the server addressed by a name of this machine?

@@ -18,6 +18,7 @@ use tracing::{Instrument as _, Span};
 use super::body::BodyLimits;
 use super::language::Language;
 use super::problem::{self, Code, Problem};
+use super::qstash;
 use super::request_id::{RequestId, RequestIds, X_REQUEST_ID};
 use crate::telemetry::{Traceparent, note, span_parent, trace, traceparent_of};
 
@@ -48,6 +49,7 @@ pub(super) async fn pass(
 ) -> Response {
     let id = edge.ids.of(request.headers());
     let language = Language::of(request.headers());
+    let of_queue = qstash::owns(request.uri().path());
     let seen = Seen::new(&request, &id);
     let traceparent = Traceparent(outgoing(&seen.span, request.headers()));
     let too_many = request.headers().len() > edge.max_headers;
@@ -66,7 +68,11 @@ pub(super) async fn pass(
         }
     };
     let response = answer.instrument(seen.span.clone()).await;
-    let mut response = problem::finish(response, language, id.as_str());
+    let mut response = if of_queue {
+        problem::finish_plain(response)
+    } else {
+        problem::finish(response, language, id.as_str())
+    };
     let headers = response.headers_mut();
     headers.insert(X_REQUEST_ID, id.header().clone());
     headers.insert(NO_SNIFF, HeaderValue::from_static("nosniff"));

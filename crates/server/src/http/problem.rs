@@ -184,6 +184,30 @@ pub fn finish(mut response: Response, language: Language, request_id: &str) -> R
     rendered
 }
 
+/// The same for callers of the queue, who expect `{"error": "…"}`, in English, and nothing else.
+#[must_use]
+pub fn finish_plain(mut response: Response) -> Response {
+    let status = response.status();
+    let problem = match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => problem,
+        None if is_error(status) && !is_json(&response) => Problem::new(Code::of_status(status)),
+        None => return response,
+    };
+    let why = match problem.code {
+        // To the letter what the hosted service says.
+        Code::Unauthorized => "unable to authenticate: invalid token".to_owned(),
+        _ => problem.document(Language::English, None).detail,
+    };
+    let body = serde_json::json!({ "error": why }).to_string();
+    let headers = response.headers_mut();
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(CONTENT_LANGUAGE);
+    headers.remove(VARY);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.body_mut() = Body::from(body);
+    response
+}
+
 fn is_error(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
 }

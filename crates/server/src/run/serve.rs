@@ -4,6 +4,8 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use secrecy::SecretString;
+use tashika_domain::Lane;
 use tokio::net::TcpListener;
 
 use crate::app::App;
@@ -11,12 +13,19 @@ use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
-    RequestIds, Shell, audit, billings, listener, orders, payments, watch, webhooks,
+    RequestIds, Shell, audit, billings, listener, orders, payments, qstash, watch, webhooks,
 };
 use crate::signals;
 use crate::telemetry::{self, Metrics};
 
 pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
+    let development;
+    let config = if args.dev {
+        development = for_development(config)?;
+        &development
+    } else {
+        config
+    };
     let telemetry = telemetry::init(&config.logs, config.traces.as_ref())?;
     let metrics = Metrics::install();
     for warning in &config.warnings {
@@ -46,6 +55,11 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .protected(watch::routes(app.store.clone()))
             .protected(billings::routes(Arc::new(app.billings())))
             .protected(audit::routes(app.store.clone()));
+        let queue = qstash::Face {
+            messages: Arc::clone(&app.messages),
+            parallelism: config.lane(&Lane::DELIVERIES).concurrency,
+        };
+        shell = shell.protected(qstash::routes(&Arc::new(queue)));
         let webhooks = Arc::new(app.webhooks(config)?);
         shell = shell
             .open(webhooks::open_routes(Arc::clone(&webhooks)))
@@ -74,9 +88,58 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The keys that the SDK expects of a server for development. Everybody knows them.
+const DEV_KEYS: [&str; 2] =
+    ["sig_7kYjw48mhY7kAjqNGcy6cr29RJ6r", "sig_5ZB6DVzB1wjE8S6rZ7eenA8Pdnhs"];
+
+/// The configuration under `--dev`. Nobody else may reach a server whose keys everybody knows.
+fn for_development(config: &Config) -> anyhow::Result<Config> {
+    let listen = config.http.listen;
+    anyhow::ensure!(
+        listen.ip().is_loopback(),
+        "--dev: TASHIKA_LISTEN is {listen}, expected a loopback address"
+    );
+    anyhow::ensure!(
+        config.tokens.is_empty(),
+        "--dev: TASHIKA_API_TOKENS is set, expected none: the SDK brings a token that everybody knows"
+    );
+    anyhow::ensure!(
+        config.queue.keys.is_none(),
+        "--dev: QSTASH_CURRENT_SIGNING_KEY is set, expected none: the SDK knows the keys for development"
+    );
+    let mut config = config.clone();
+    config.queue.keys = Some(DEV_KEYS.map(SecretString::from).into());
+    Ok(config)
+}
+
 /// For a person at a terminal: where to look.
 fn greet(address: std::net::SocketAddr) {
     if std::io::stdout().is_terminal() {
         println!("\n  Tashika is ready: http://{address}/  (Ctrl-C stops it)\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+
+    fn config(pairs: &[(&str, &str)]) -> Config {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        Config::from_sources(&Sources { file: None, environment: pairs.collect() }).unwrap()
+    }
+
+    #[test]
+    fn keys_that_everybody_knows_are_for_this_machine_only() {
+        assert!(for_development(&config(&[])).unwrap().queue.keys.is_some());
+        let token = ("TASHIKA_API_TOKENS", "a-token-of-many-letters");
+        for pairs in [
+            &[token][..],
+            &[("TASHIKA_LISTEN", "0.0.0.0:8080"), token],
+            &[("QSTASH_CURRENT_SIGNING_KEY", "a"), ("QSTASH_NEXT_SIGNING_KEY", "b")],
+        ] {
+            let error = for_development(&config(pairs)).unwrap_err().to_string();
+            assert!(error.starts_with("--dev: ") && error.contains(pairs[0].0), "{error}");
+        }
     }
 }
