@@ -96,14 +96,16 @@ pub enum Event {
     Admit,
     /// Its flow control decides when it goes on: after its turn in a queue, or before a retry.
     Throttle,
+    /// An attempt failed or lapsed, and the next one has its time.
+    Retry,
     Deliver,
     GiveUp,
     Cancel,
 }
 
 impl Event {
-    pub const ALL: [Self; 5] =
-        [Self::Admit, Self::Throttle, Self::Deliver, Self::GiveUp, Self::Cancel];
+    pub const ALL: [Self; 6] =
+        [Self::Admit, Self::Throttle, Self::Retry, Self::Deliver, Self::GiveUp, Self::Cancel];
 }
 
 /// A transition that the machine does not have.
@@ -117,7 +119,9 @@ pub struct IllegalTransition {
 /// The state machine, whole.
 pub const fn next(state: State, event: Event) -> Result<State, IllegalTransition> {
     match (state, event) {
-        (State::Queued | State::Throttled, Event::Admit) => Ok(State::Ready),
+        (State::Queued | State::Throttled, Event::Admit) | (State::Ready, Event::Retry) => {
+            Ok(State::Ready)
+        }
         (State::Queued | State::Ready, Event::Throttle) => Ok(State::Throttled),
         (State::Ready, Event::Deliver) => Ok(State::Delivered),
         (State::Ready, Event::GiveUp) => Ok(State::Failed),
@@ -139,7 +143,7 @@ pub struct Message {
     pub created_at: Timestamp,
     pub traceparent: Option<String>,
     pub state: State,
-    /// While it waits: not before. Afterwards: when it last was let through.
+    /// While it waits for its turn or for a retry: not before. Else: when it last was let through.
     pub due_at: Timestamp,
     /// Keeps other messages of the same key out.
     pub dedup_key: Option<String>,
@@ -361,83 +365,4 @@ pub fn release_key(message: &Message) -> Write {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn draft(asked: Asked) -> Draft {
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        Draft {
-            id: Uuid::from_u128(7),
-            asked,
-            body: Arc::from(&b"hello"[..]),
-            not_before: None,
-            dedup_key: Some("id:k".into()),
-            holds: None,
-            traceparent: None,
-            now,
-            expires_at: now,
-        }
-    }
-
-    fn run_at(changes: &Changes) -> Timestamp {
-        let found = changes.writes().iter().find_map(|write| match write {
-            Write::Enqueue(effect) => Some(effect.run_at),
-            _ => None,
-        });
-        found.expect("an effect")
-    }
-
-    #[test]
-    fn what_must_wait_is_parked() {
-        let flow = Flow {
-            key: "f".into(),
-            parallelism: Some(1),
-            rate: None,
-            period: std::time::Duration::from_secs(1),
-        };
-        let plain = Asked::default();
-        let queued = Asked { queue: Some("q".into()), flow: Some(flow.clone()), ..plain.clone() };
-        let throttled = Asked { flow: Some(flow), ..plain.clone() };
-        for (asked, state) in
-            [(plain, State::Ready), (queued, State::Queued), (throttled, State::Throttled)]
-        {
-            let (message, changes) = accept(draft(asked));
-            assert_eq!(message.state, state);
-            assert_eq!(run_at(&changes) == PARKED, state != State::Ready);
-        }
-        let callback =
-            Draft { holds: Some("q".into()), ..draft(Asked { queue: None, ..Asked::default() }) };
-        let (message, _) = accept(callback);
-        assert_eq!((message.state, message.slot.as_deref()), (State::Ready, Some("q")));
-    }
-
-    #[test]
-    fn a_delay_in_the_past_is_none() {
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        let early =
-            Draft { not_before: Some(Timestamp::from_micros(5)), ..draft(Asked::default()) };
-        let (message, changes) = accept(early);
-        assert_eq!((message.not_before, run_at(&changes)), (now, now));
-    }
-
-    #[test]
-    fn what_is_over_stays_over() {
-        for state in State::ALL.into_iter().filter(|state| state.is_over()) {
-            for event in Event::ALL {
-                assert!(next(state, event).is_err(), "{state:?} {event:?}");
-            }
-        }
-        let (message, _) = accept(draft(Asked::default()));
-        let now = message.created_at;
-        let over = Message { state: State::Delivered, ..message.clone() };
-        assert_eq!(cancel(&over, now), None);
-        assert!(cancel(&message, now).is_some());
-    }
-
-    #[test]
-    fn responses_keep_their_bytes_as_text() {
-        let response = Response { status: 200, body: vec![0, 159, 255], ..Response::default() };
-        let text = serde_json::to_string(&response).expect("json");
-        assert_eq!(serde_json::from_str::<Response>(&text).expect("json"), response);
-    }
-}
+mod tests;

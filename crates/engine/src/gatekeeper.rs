@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tashika_domain::message::Message;
-use tashika_domain::message::gate::{Queue, admit_from_flow, admit_from_queue};
+use tashika_domain::message::gate::{FlowControl, Queue, admit_from_flow, admit_from_queue};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_store::{CommitError, Store, StoreError};
 use tokio::sync::Notify;
@@ -127,10 +127,13 @@ impl Gatekeeper {
             self.stir_behind(gate, &changes);
             match self.store.commit(changes).await {
                 // Perhaps there is room for more; perhaps somebody else was faster.
-                Ok(())
-                | Err(
-                    CommitError::Outdated { .. } | CommitError::Stale(_) | CommitError::Taken(_),
-                ) => {}
+                Ok(()) | Err(CommitError::Outdated { .. } | CommitError::Taken(_)) => {}
+                // A message waits whose effect does not. Nobody here can put that right, and the
+                // other gates must not wait for it.
+                Err(error @ CommitError::Stale(_)) => {
+                    tracing::error!(%error, ?gate, "a message could not be let through");
+                    return Ok(opens);
+                }
                 Err(CommitError::Store(error)) => return Err(error),
             }
         }
@@ -180,12 +183,22 @@ impl Gatekeeper {
         Ok(Some(Write::QueueInsert(Box::new(queue)).into()))
     }
 
+    /// The same for a flow control, with the limits of whoever waits first.
+    async fn missing_flow(&self, key: &str, now: Timestamp) -> Result<Option<Changes>, StoreError> {
+        let first = self.store.throttled(key, now, 1).await?.pop();
+        let flow = first.and_then(|message| message.asked.flow.clone());
+        let control = flow.map(|flow| FlowControl::new(self.ids.uuid(), &flow, now));
+        Ok(control.map(|control| Write::FlowInsert(Box::new(control)).into()))
+    }
+
     async fn through_flow(
         &self,
         key: &str,
         now: Timestamp,
     ) -> Result<(Option<Changes>, Option<Timestamp>), StoreError> {
-        let Some(control) = self.store.flow_control(key).await? else { return Ok((None, None)) };
+        let Some(control) = self.store.flow_control(key).await? else {
+            return Ok((self.missing_flow(key, now).await?, None));
+        };
         let active = count(self.store.active_in_flow(key).await?);
         let current = control.at(now);
         let room = i64::from(current.room(active)).min(BATCH);

@@ -14,7 +14,7 @@ use serde_json::json;
 use tashika_domain::effect::Verdict;
 use tashika_domain::message::asked::{WORKER, host_of};
 use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
-use tashika_domain::message::{Message, Response, State, public_id};
+use tashika_domain::message::{CANCELLED, Message, PARKED, Response, State, public_id};
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Timestamp};
 use tashika_providers::courier::{Courier, Delivered, Known, Parcel};
@@ -91,24 +91,38 @@ impl MessageHandler {
             tracing::warn!(reason = reason.message, "a message could not be read");
             Tried::later(job.now.plus(Duration::from_secs(1)))
         };
-        let message = match self.load(id).await {
+        // What is remembered is from before the first attempt. Whoever was claimed before may have
+        // ended since, or been cancelled while it was put off.
+        let found = if job.effect.fence > 1 {
+            self.recent.take(id);
+            self.store.message(id).await
+        } else {
+            self.load(id).await
+        };
+        let message = match found {
             Ok(Some(message)) => message,
             Ok(None) => return Tried::refused("NO_MESSAGE", "the message is gone"),
             Err(error) => return unavailable(error),
         };
+        match message.state {
+            State::Ready => {}
+            // Let through by nobody: its gate gives it another time.
+            State::Queued | State::Throttled => return Tried::later(PARKED),
+            // Cancelled after it was claimed, or given up and requeued by hand.
+            State::Delivered | State::Failed | State::Cancelled => {
+                return Tried::refused(CANCELLED, "the message has ended");
+            }
+        }
+        let (key, retried) = match self.prepare(&job).await {
+            Ok(prepared) => prepared,
+            Err(error) => return unavailable(error),
+        };
         let host = host_of(&message.asked.url);
         if let Err(at) = self.traffic.enter(&host, job.now) {
-            self.recent.put(message);
+            // Not remembered: it may be cancelled before its turn comes.
             return Tried::later(at);
         }
-        let keys = match self.keys.current(job.now).await {
-            Ok(key) => key,
-            Err(error) => {
-                self.traffic.leave(&host, true, Duration::ZERO, job.now);
-                return unavailable(error);
-            }
-        };
-        let (known, rtt) = self.deliver(&message, job, &keys).await;
+        let (known, rtt) = self.deliver(&message, job, &key, retried).await;
         // A destination that answers is alive, unless what it says is that it is not.
         let alive = matches!(&known, Known::Answered { status, .. } if *status < 500);
         self.traffic.leave(&host, alive, rtt, job.now.plus(rtt));
@@ -118,10 +132,24 @@ impl MessageHandler {
         tried
     }
 
-    async fn deliver(&self, message: &Message, job: Job<'_>, key: &str) -> (Known, Duration) {
+    /// The key to sign with, and how often the message was retried: our own crashes do not count.
+    async fn prepare(&self, job: &Job<'_>) -> Result<(String, u32), StoreError> {
+        let key = self.keys.current(job.now).await?;
+        let failures = job.effect.attempts;
+        let lapses = if failures > 0 { self.store.lapses(job.effect.id.0).await? } else { 0 };
+        Ok((key, failures.saturating_sub(lapses)))
+    }
+
+    async fn deliver(
+        &self,
+        message: &Message,
+        job: Job<'_>,
+        key: &str,
+        retried: u32,
+    ) -> (Known, Duration) {
         let asked = &message.asked;
         let id = public_id(message.id);
-        let retried = job.effect.attempts.to_string();
+        let retried = retried.to_string();
         let jti = format!("jwt_{}", self.ids.uuid().simple());
         let signature = upstash::signature(key, &asked.url, &message.body, job.now, &jti);
         let mut own = vec![
@@ -156,6 +184,10 @@ impl MessageHandler {
             return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
         };
         let note: Option<Note> = serde_json::from_value(ending.note.clone()).ok();
+        if note.is_none() && message.state.is_over() && !ending.lapsed {
+            // Nothing was attempted, so there is nothing to tell.
+            return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
+        }
         let Note { came, response } = note.unwrap_or_else(|| without_answer(ending));
         let came = if is_own(&message) { of_our_own(came, response.status, ending) } else { came };
         let failures = ending.effect.attempts;

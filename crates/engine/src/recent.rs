@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tashika_domain::message::Message;
 use uuid::Uuid;
 
-/// Bytes of bodies that are kept at most.
+/// Bytes that are kept at most.
 const BUDGET: usize = 64 * 1024 * 1024;
 /// Messages that are kept at most.
 const MESSAGES: usize = 100_000;
@@ -29,9 +29,9 @@ impl Recent {
     pub fn put(&self, message: Message) {
         let mut kept = self.lock();
         let id = message.id;
-        kept.bytes += message.body.len();
+        kept.bytes += weight(&message);
         match kept.messages.insert(id, message) {
-            Some(old) => kept.bytes -= old.body.len(),
+            Some(old) => kept.bytes -= weight(&old),
             None => kept.order.push_back(id),
         }
         while kept.bytes > BUDGET || kept.order.len() > MESSAGES {
@@ -52,7 +52,67 @@ impl Recent {
 impl Kept {
     fn forget(&mut self, id: Uuid) -> Option<Message> {
         let message = self.messages.remove(&id)?;
-        self.bytes -= message.body.len();
+        self.bytes -= weight(&message);
         Some(message)
+    }
+}
+
+/// About how much memory a message takes: a small body may come with large headers.
+fn weight(message: &Message) -> usize {
+    let headers = message.asked.headers.iter();
+    let headers: usize = headers
+        .map(|(name, values)| name.len() + values.iter().map(String::len).sum::<usize>())
+        .sum();
+    size_of::<Message>() + message.body.len() + message.asked.url.len() + headers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tashika_domain::Timestamp;
+    use tashika_domain::message::asked::{Asked, Headers};
+    use tashika_domain::message::{Draft, accept};
+
+    use super::*;
+
+    fn message(number: u128, body: usize, header: usize) -> Message {
+        let now = Timestamp::from_micros(0);
+        let headers = Headers::from([("X".into(), vec!["x".repeat(header)])]);
+        let (message, _) = accept(Draft {
+            id: Uuid::from_u128(number),
+            asked: Asked { headers, ..Asked::default() },
+            body: Arc::from(vec![0; body]),
+            not_before: None,
+            dedup_key: None,
+            holds: None,
+            traceparent: None,
+            now,
+            expires_at: now,
+        });
+        message
+    }
+
+    #[test]
+    fn what_is_taken_is_gone() {
+        let recent = Recent::default();
+        let (first, second) = (message(1, 10, 0), message(1, 20, 0));
+        recent.put(first);
+        recent.put(second.clone());
+        assert_eq!(recent.take(second.id), Some(second.clone()), "the newest");
+        assert_eq!(recent.take(second.id), None);
+        assert_eq!(recent.lock().bytes, 0);
+    }
+
+    #[test]
+    fn bodies_and_headers_stay_within_the_budget() {
+        let recent = Recent::default();
+        for number in 0..20 {
+            recent.put(message(number, BUDGET / 16, 0));
+            recent.put(message(100 + number, 0, BUDGET / 16));
+            assert!(recent.lock().bytes <= BUDGET);
+        }
+        assert_eq!(recent.take(Uuid::from_u128(0)), None, "the oldest goes first");
+        assert!(recent.take(Uuid::from_u128(119)).is_some());
     }
 }

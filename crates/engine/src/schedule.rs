@@ -25,7 +25,7 @@ struct Payload {
 impl ScheduleHandler {
     async fn fire(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
         let over = || Settled::new(ending.verdict.clone(), Changes::new());
-        if *ending.verdict != Verdict::Succeeded {
+        if matches!(ending.verdict, Verdict::Retry { .. }) {
             return Ok(over());
         }
         let Ok(payload) = serde_json::from_str::<Payload>(&ending.effect.payload) else {
@@ -39,6 +39,11 @@ impl ScheduleHandler {
         };
         let now = ending.now;
         let expires_at = now.plus(messages.rules.keep);
+        if let Some(reason) = ending.verdict.reason() {
+            // This firing was given up, after workers disappeared over it; the schedule goes on.
+            let changes = schedule::fired(&schedule, Err(reason.message.clone()), now, expires_at);
+            return Ok(Settled::new(ending.verdict.clone(), changes));
+        }
         let (mut changes, made, result) = match messages.firing(&schedule, now).await {
             Ok((changes, made)) => {
                 let ids = made.iter().map(|message| message.id).collect();

@@ -18,6 +18,9 @@ const PROBE_MAX: Duration = Duration::from_secs(30);
 /// How long a message is put off, at least and at most.
 const PUT_OFF_MIN: Duration = Duration::from_millis(20);
 const PUT_OFF_MAX: Duration = Duration::from_secs(60);
+/// While nothing moves at a destination, a message is put off for at most so many times as long as
+/// that has lasted.
+const STILL: u32 = 4;
 /// Destinations without traffic are forgotten when there are more than this many.
 const REMEMBERED: usize = 10_000;
 
@@ -32,10 +35,13 @@ pub struct Traffic {
 #[derive(Debug, Default)]
 struct Host {
     in_flight: u32,
-    /// Put off and not seen again yet.
-    in_line: u32,
+    /// When the last of those who were put off will ask again. Who does not come back, because he was
+    /// cancelled or went to another process, leaves a gap and nothing to correct.
+    line_ends: Option<Timestamp>,
     /// How long an attempt takes, smoothed.
     took: Duration,
+    /// When an attempt last ended, or began where none was under way.
+    moved_at: Option<Timestamp>,
     /// Failures since the last answer.
     failures: u32,
     /// In trouble: no attempt before this.
@@ -43,11 +49,25 @@ struct Host {
 }
 
 impl Host {
-    /// When there may be room for one more, counting those who wait already.
-    fn room_at(&self, limit: u32, now: Timestamp) -> Timestamp {
-        let turns = f64::from(self.in_line) / f64::from(limit.max(1));
-        let wait = self.took.mul_f64(turns).clamp(PUT_OFF_MIN, PUT_OFF_MAX);
-        now.plus(wait)
+    /// A place at the end of the line, at most so far ahead: when to ask again.
+    fn put_off(&mut self, spacing: Duration, most: Duration, now: Timestamp) -> Timestamp {
+        let first = now.plus(PUT_OFF_MIN);
+        let next = self.line_ends.map_or(first, |end| end.plus(spacing));
+        let at = next.min(now.plus(most.min(PUT_OFF_MAX))).max(first);
+        self.line_ends = Some(at);
+        at
+    }
+
+    /// There is no room: when to ask again.
+    fn wait_for_room(&mut self, limit: u32, now: Timestamp) -> Timestamp {
+        let still = self.moved_at.map_or(Duration::ZERO, |at| now.since(at));
+        if still <= self.took {
+            return self.put_off(self.took / limit, PUT_OFF_MAX, now);
+        }
+        // Nothing has ended yet, or for long: attempts take at least so long. Otherwise all who wait
+        // would ask again and again for as long as the first attempts hang. But it is a guess, and
+        // nobody shall wait for much longer than it has lasted.
+        self.put_off(still / limit, still * STILL, now)
     }
 
     fn probe_wait(&self) -> Duration {
@@ -69,18 +89,16 @@ impl Traffic {
             hosts.retain(|_, host| host.in_flight > 0 || host.failures > 0);
         }
         let host = hosts.entry(name.to_owned()).or_default();
-        host.in_line = host.in_line.saturating_sub(1);
         if let Some(probe) = host.next_probe {
             if now < probe || host.in_flight > 0 {
-                host.in_line += 1;
-                let alone = host.room_at(1, now);
-                return Err(alone.max(probe));
+                return Err(host.put_off(host.probe_wait(), PUT_OFF_MAX, now).max(probe));
             }
             host.next_probe = Some(now.plus(host.probe_wait()));
         } else if host.in_flight >= self.limit {
-            let at = host.room_at(self.limit, now);
-            host.in_line += 1;
-            return Err(at);
+            return Err(host.wait_for_room(self.limit, now));
+        }
+        if host.in_flight == 0 {
+            host.moved_at = Some(now);
         }
         host.in_flight += 1;
         Ok(())
@@ -91,6 +109,7 @@ impl Traffic {
         let mut hosts = self.lock();
         let Some(host) = hosts.get_mut(name) else { return };
         host.in_flight = host.in_flight.saturating_sub(1);
+        host.moved_at = Some(now);
         host.took = (host.took * 7 + took) / 8;
         if answered {
             host.failures = 0;
@@ -140,6 +159,32 @@ mod tests {
             (0..50).map(|_| traffic.enter("slow", at(8000)).expect_err("no room")).collect();
         assert!(waits.is_sorted() && waits[49] > waits[1]);
         assert!(waits.iter().all(|wait| *wait <= at(8000).plus(PUT_OFF_MAX)));
+    }
+
+    #[test]
+    fn a_destination_that_hangs_is_looked_at_less_and_less() {
+        let traffic = Traffic::new(1);
+        assert!(traffic.enter("hangs", at(0)).is_ok());
+        // A hundred wait. Each comes back when it was told to, and the first attempt never ends.
+        let mut waiting: Vec<Timestamp> =
+            (0..100).map(|_| traffic.enter("hangs", at(0)).expect_err("no room")).collect();
+        let mut looks = 0;
+        while let Some(next) = waiting.iter().copied().min().filter(|next| *next < at(60_000)) {
+            let place = waiting.iter().position(|wait| *wait == next).expect("it is there");
+            waiting[place] = traffic.enter("hangs", next).expect_err("no room");
+            looks += 1;
+        }
+        assert!(looks < 1000, "{looks} looks in a minute");
+    }
+
+    #[test]
+    fn a_destination_that_stood_still_for_a_moment_is_not_left_alone_for_long() {
+        let traffic = Traffic::new(1);
+        assert!(traffic.enter("paused", at(0)).is_ok());
+        for millis in 0..1000 {
+            let again = traffic.enter("paused", at(millis)).expect_err("no room");
+            assert!(again <= at(millis + 4 * millis.max(5)), "{millis}");
+        }
     }
 
     #[test]

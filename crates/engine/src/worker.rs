@@ -214,9 +214,10 @@ async fn try_settle(
                 break Ok(());
             }
             // Somebody else has changed what the decision was about: it is taken again.
-            Err(CommitError::Outdated { .. } | CommitError::Taken(Key::Effect | Key::Message))
-                if decisions < DECISIONS_MAX =>
-            {
+            Err(
+                CommitError::Outdated { .. }
+                | CommitError::Taken(Key::Effect | Key::Message | Key::Name),
+            ) if decisions < DECISIONS_MAX => {
                 decisions += 1;
             }
             // So has whoever settled the ledger entry of something that an effect without an entry of

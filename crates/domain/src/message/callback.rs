@@ -71,7 +71,7 @@ fn report(message: &Message, attempt: &Attempted) -> Value {
         "status": response.status,
         "header": response.headers,
         "body": BASE64_STANDARD.encode(&response.body),
-        "retried": attempt.failures,
+        "retried": attempt.retried(),
         "maxRetries": asked.retries,
         "sourceMessageId": super::public_id(message.id),
         "url": asked.url,

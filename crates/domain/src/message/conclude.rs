@@ -57,6 +57,14 @@ pub struct Attempted {
     pub reopen: bool,
 }
 
+impl Attempted {
+    /// Retries before this attempt, as the caller counts them: our own crashes are not among them.
+    #[must_use]
+    pub const fn retried(&self) -> u32 {
+        self.failures.saturating_sub(self.lapses)
+    }
+}
+
 /// What becomes of a message, and of its effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concluded {
@@ -66,7 +74,7 @@ pub struct Concluded {
 
 #[must_use]
 pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
-    if message.state.is_over() {
+    if message.state != State::Ready {
         return beside(message, attempt);
     }
     match attempt.came {
@@ -77,7 +85,7 @@ pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
         Came::Lapsed if attempt.lapses < LAPSES_MAX => again(message, attempt, attempt.now),
         Came::Lapsed | Came::Never => given_up(message, attempt),
         Came::Again { retry_in } => {
-            let retried = attempt.failures.saturating_sub(attempt.lapses);
+            let retried = attempt.retried();
             if retried >= message.asked.retries {
                 return given_up(message, attempt);
             }
@@ -96,15 +104,28 @@ fn wait(message: &Message, retried: u32) -> Duration {
     }
 }
 
-/// The message ended while the attempt was under way: it was cancelled. What came of the attempt is
-/// on record, and changes nothing.
+/// The message went on while the attempt was under way. What came of the attempt is on record, and
+/// changes nothing.
+///
+/// It was cancelled, as a rule. One that waits at a gate again was taken away from this worker, which
+/// has lost its lease and writes nothing; its effect stays parked all the same.
 fn beside(message: &Message, attempt: &Attempted) -> Concluded {
-    let (what, verdict) = match attempt.came {
-        Came::Delivered => (Logged::Delivered, Verdict::Succeeded),
-        Came::Lapsed => (Logged::Lapsed, aborted(attempt, CANCELLED)),
-        Came::Again { .. } | Came::Never => (Logged::Error, aborted(attempt, CANCELLED)),
+    let what = match attempt.came {
+        Came::Delivered => Logged::Delivered,
+        Came::Lapsed => Logged::Lapsed,
+        Came::Again { .. } | Came::Never => Logged::Error,
+    };
+    let verdict = match attempt.came {
+        _ if !message.state.is_over() => retry(attempt, PARKED),
+        Came::Delivered => Verdict::Succeeded,
+        _ => aborted(attempt, CANCELLED),
     };
     Concluded { verdict, changes: log(message, what, None, attempt) }
+}
+
+fn retry(attempt: &Attempted, run_at: Timestamp) -> Verdict {
+    let reason = attempt.reason.clone().unwrap_or_else(|| Reason::new("FAILED", ""));
+    Verdict::Retry { run_at, reason, in_doubt: attempt.in_doubt }
 }
 
 fn aborted(attempt: &Attempted, code: &str) -> Verdict {
@@ -119,16 +140,15 @@ fn again(message: &Message, attempt: &Attempted, run_at: Timestamp) -> Concluded
         changes.extend(callback::after_attempt(message, attempt));
     }
     // A wait is not an attempt: meanwhile others of the same flow control may go.
-    let run_at = if message.asked.flow.is_some() {
-        let after = Message { due_at: run_at, ..message.after(Event::Throttle) };
-        changes.push(Write::MessageUpdate(Box::new(after)));
-        PARKED
-    } else {
-        run_at
+    let (event, parked) = match message.asked.flow {
+        Some(_) => (Event::Throttle, Some(PARKED)),
+        None => (Event::Retry, None),
     };
-    let reason = attempt.reason.clone().unwrap_or_else(|| Reason::new("FAILED", ""));
-    let verdict = Verdict::Retry { run_at, reason, in_doubt: attempt.in_doubt };
-    Concluded { verdict, changes }
+    // Also where the state stays as it is: whoever cancelled the message during the attempt has
+    // changed its version, and there must not be another attempt.
+    let after = Message { due_at: run_at, ..message.after(event) };
+    changes.push(Write::MessageUpdate(Box::new(after)));
+    Concluded { verdict: retry(attempt, parked.unwrap_or(run_at)), changes }
 }
 
 fn given_up(message: &Message, attempt: &Attempted) -> Concluded {
@@ -173,9 +193,12 @@ fn log(
         at: attempt.now,
         what,
         started_at: attempt.started_at,
-        retried: attempt.failures,
+        retried: attempt.retried(),
         next_at,
         response: Some(attempt.response.clone()),
     }))
     .into()
 }
+
+#[cfg(test)]
+mod tests;

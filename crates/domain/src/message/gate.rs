@@ -198,3 +198,6 @@ fn admit<'a>(chosen: impl Iterator<Item = &'a Message>, now: Timestamp) -> Optio
     }
     (!changes.is_empty()).then_some(changes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,3 +101,6 @@ pub fn fired(
     }
     changes
 }
+
+#[cfg(test)]
+mod tests;

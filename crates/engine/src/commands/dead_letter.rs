@@ -4,7 +4,7 @@ use metrics::counter;
 use tashika_domain::message::asked::Asked;
 use tashika_domain::message::spec::Spec;
 use tashika_domain::message::{self, Draft, Message, accept};
-use tashika_domain::{Changes, Timestamp, Write};
+use tashika_domain::{Changes, Timestamp};
 use tashika_store::{CommitError, MessageFilter};
 use uuid::Uuid;
 
@@ -29,7 +29,7 @@ impl Messages {
 
     /// Removes a dead letter. False if it is not one any more.
     pub async fn bury(&self, letter: &Message) -> Result<bool, QueueError> {
-        Ok(self.settle_letter(letter, |letter, _| message::bury(letter)).await?.is_some())
+        Ok(self.settle_letter(letter, |letter, _| (message::bury(letter), None)).await?.is_some())
     }
 
     /// Removes up to `limit` dead letters; returns how many.
@@ -47,8 +47,7 @@ impl Messages {
         letter: &Message,
         overrides: &Spec,
     ) -> Result<Option<Uuid>, QueueError> {
-        let keep = self.rules.keep;
-        let id = self.ids.uuid();
+        let id = self.next_id();
         let resent = self
             .settle_letter(letter, |letter, now| {
                 let (again, changes) = accept(Draft {
@@ -62,19 +61,18 @@ impl Messages {
                     holds: None,
                     traceparent: letter.traceparent.clone(),
                     now,
-                    expires_at: now.plus(keep),
+                    expires_at: now.plus(self.rules.keep),
                 });
                 let mut all = message::bury(letter);
                 all.extend(changes);
-                self.gates.stir_for(&again);
-                all
+                (all, Some(again))
             })
             .await?;
-        if resent.is_some() {
+        if let Some(again) = resent.as_ref().and_then(Option::as_ref) {
             counter!("queue_resent_total").increment(1);
-            self.gates.stir_for(letter);
+            self.gates.stir_for(again);
         }
-        Ok(resent.map(|()| id))
+        Ok(resent.map(|_| id))
     }
 
     /// Sends up to `limit` dead letters again; returns the new messages.
@@ -91,42 +89,29 @@ impl Messages {
         Ok(resent)
     }
 
-    /// Decides about a dead letter, and again if somebody else has changed it meanwhile.
+    /// Decides about a dead letter, and again if somebody else has changed it meanwhile. `None` if it
+    /// is none any more; else the message that was made of it, if one was.
     async fn settle_letter(
         &self,
         letter: &Message,
-        decide: impl Fn(&Message, Timestamp) -> Changes,
-    ) -> Result<Option<()>, QueueError> {
+        decide: impl Fn(&Message, Timestamp) -> (Changes, Option<Message>),
+    ) -> Result<Option<Option<Message>>, QueueError> {
         let mut letter = letter.clone();
         for _ in 0..DECISIONS {
             if letter.dlq_id.is_none() {
                 return Ok(None);
             }
             let now = self.clock.now();
-            let mut changes = decide(&letter, now);
-            self.renew_flow(&mut changes, now).await?;
+            let (mut changes, made) = decide(&letter, now);
+            // It may bring its flow control back with it, or other limits for it.
+            self.prepare_gates(made.as_slice(), &mut changes, now).await?;
             match self.store.commit(changes).await {
-                Ok(()) => return Ok(Some(())),
+                Ok(()) => return Ok(Some(made)),
                 Err(CommitError::Store(error)) => return Err(error.into()),
                 Err(_) => letter = self.message(letter.id).await?,
             }
         }
         Ok(None)
-    }
-
-    /// A message that is sent again may bring its flow control back with it.
-    async fn renew_flow(&self, changes: &mut Changes, now: Timestamp) -> Result<(), QueueError> {
-        let flow = changes.writes().iter().find_map(|write| match write {
-            Write::MessageInsert(message) => message.asked.flow.clone(),
-            _ => None,
-        });
-        let Some(flow) = flow else { return Ok(()) };
-        if self.store.flow_control(&flow.key).await?.is_none() {
-            let control =
-                tashika_domain::message::gate::FlowControl::new(self.ids.uuid(), &flow, now);
-            changes.push(Write::FlowInsert(Box::new(control)));
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages, as callers give them to the queue and ask about them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
@@ -43,6 +43,8 @@ pub struct Messages {
     pub(crate) recent: Arc<Recent>,
     pub(crate) rules: QueueRules,
     pub keys: Arc<KeyRing>,
+    /// The id of the newest message.
+    newest: Mutex<Uuid>,
 }
 
 /// One thing to publish.
@@ -114,7 +116,16 @@ impl Messages {
         keys: Arc<KeyRing>,
         rules: QueueRules,
     ) -> Self {
-        Self { store, clock, ids, gates, recent, rules, keys }
+        Self { store, clock, ids, gates, recent, rules, keys, newest: Mutex::default() }
+    }
+
+    /// An id after all those before it, also within a millisecond: among messages of the same moment,
+    /// as those of a batch are, it decides who comes first in a queue.
+    pub(crate) fn next_id(&self) -> Uuid {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = self.ids.uuid();
+        *newest = if fresh > *newest { fresh } else { Uuid::from_u128(newest.as_u128() + 1) };
+        *newest
     }
 
     /// Takes one message, or one for each URL of a group. What it returns is on disk.
@@ -156,7 +167,7 @@ impl Messages {
         let asked = Asked { queue, caller_ip, ..asked(&spec) };
         let addressed = self.addressed(asked, destination).await?;
         let drafts = addressed.into_iter().map(|asked| Draft {
-            id: self.ids.uuid(),
+            id: self.next_id(),
             dedup_key: dedup_key(&spec, &asked, &body),
             asked,
             body: Arc::clone(&body),
@@ -213,7 +224,7 @@ impl Messages {
         let drafts: Vec<Draft> = addressed
             .into_iter()
             .map(|asked| Draft {
-                id: self.ids.uuid(),
+                id: self.next_id(),
                 asked,
                 body: Arc::clone(&schedule.body),
                 not_before: schedule.delay.map(|delay| now.plus(delay)),
@@ -234,12 +245,10 @@ impl Messages {
         self.rules.guard.check_url(url).map_err(|refusal| QueueError::Bad(refusal.to_string()))
     }
 
-    fn check_callbacks(&self, asked: &Asked) -> Result<(), QueueError> {
+    /// Callbacks are destinations like others.
+    pub(crate) fn check_callbacks(&self, asked: &Asked) -> Result<(), QueueError> {
         let callbacks = [&asked.callback, &asked.failure_callback];
-        callbacks
-            .into_iter()
-            .flatten()
-            .try_for_each(|callback| self.check_destination(&callback.url))
+        callbacks.into_iter().flatten().try_for_each(|told| self.check_destination(&told.url))
     }
 
     /// Writes messages, except for those whose key is taken.
@@ -302,7 +311,7 @@ impl Messages {
             plan.changes.extend(changes);
             plan.messages.push(message);
         }
-        self.prepare_gates(&mut plan, now).await?;
+        self.prepare_gates(&plan.messages, &mut plan.changes, now).await?;
         Ok(plan)
     }
 
@@ -323,10 +332,15 @@ impl Messages {
 
     /// Queues and flow controls exist from their first message on, and the newest message's limits
     /// count.
-    async fn prepare_gates(&self, plan: &mut Plan, now: Timestamp) -> Result<(), StoreError> {
+    pub(crate) async fn prepare_gates(
+        &self,
+        messages: &[Message],
+        changes: &mut Changes,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let mut queues = BTreeSet::new();
         let mut flows = BTreeMap::new();
-        for message in &plan.messages {
+        for message in messages {
             if let Some(queue) = &message.asked.queue {
                 queues.insert(queue.clone());
             }
@@ -337,18 +351,18 @@ impl Messages {
         for name in queues {
             if self.store.queue(&name).await?.is_none() {
                 let queue = Queue::new(self.ids.uuid(), &name, now);
-                plan.changes.push(Write::QueueInsert(Box::new(queue)));
+                changes.push(Write::QueueInsert(Box::new(queue)));
             }
         }
         for (key, flow) in flows {
             match self.store.flow_control(&key).await? {
                 None => {
                     let control = FlowControl::new(self.ids.uuid(), &flow, now);
-                    plan.changes.push(Write::FlowInsert(Box::new(control)));
+                    changes.push(Write::FlowInsert(Box::new(control)));
                 }
                 Some(control) => {
                     if let Some(after) = control.configured(&flow, now) {
-                        plan.changes.push(Write::FlowUpdate(Box::new(after)));
+                        changes.push(Write::FlowUpdate(Box::new(after)));
                     }
                 }
             }
@@ -370,6 +384,8 @@ impl Messages {
             };
             match self.store.commit(changes).await {
                 Ok(()) => {
+                    // Whoever has claimed it and not begun shall read that it is cancelled.
+                    self.recent.take(id);
                     self.gates.stir_for(&message);
                     counter!("queue_cancelled_total").increment(1);
                     return Ok(true);

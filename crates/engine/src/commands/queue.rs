@@ -80,7 +80,11 @@ impl Messages {
             }
         }
         let now = self.clock.now();
-        self.change_queue(name, false, |queue| queue.deleted_at = Some(now)).await
+        match self.change_queue(name, false, |queue| queue.deleted_at = Some(now)).await {
+            // Somebody else has deleted it meanwhile.
+            Err(QueueError::NotFound(_)) => Ok(()),
+            result => result,
+        }
     }
 
     pub async fn queue(&self, name: &str) -> Result<QueueView, QueueError> {

@@ -41,6 +41,7 @@ impl Messages {
                 return Err(QueueError::NotFound(format!("{name} is not part of this queue")));
             }
         };
+        self.check_callbacks(&asked(&spec))?;
         let generated = || format!("scd_{}", self.ids.uuid().simple());
         let name = spec.schedule_id.clone().unwrap_or_else(generated);
         for _ in 0..DECISIONS {

@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod payments_support;
 #[cfg(test)]
+mod queue_rig;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod webhook_rig;
@@ -54,6 +56,20 @@ mod postgres_enqueue;
 mod postgres_outage;
 #[cfg(test)]
 mod protocol;
+#[cfg(test)]
+mod queue_delivery;
+#[cfg(test)]
+mod queue_flow;
+#[cfg(test)]
+mod queue_gates;
+#[cfg(test)]
+mod queue_once;
+#[cfg(test)]
+mod queue_order;
+#[cfg(test)]
+mod queue_schedules;
+#[cfg(test)]
+mod queue_storms;
 #[cfg(test)]
 mod resolutions;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tashika_domain::case::{CaseResolution, NewCase};
-use tashika_domain::changes::{Lease, LedgerTouch};
+use tashika_domain::changes::{Lease, LedgerTouch, Release, Reschedule, Withdraw};
 use tashika_domain::ledger::LedgerStatus;
 use tashika_domain::{Lane, NewEffect, Timestamp, Write};
 use tashika_store::Store;
@@ -45,7 +45,9 @@ enum Wish {
     Succeed { lease: usize, expires: i64 },
     Retry { lease: usize, run: i64 },
     Abort { lease: usize, in_doubt: bool, expires: i64 },
-    Release(usize),
+    Release { lease: usize, run: i64 },
+    Reschedule { effect: u64, run: i64 },
+    Withdraw(u64),
     Requeue { effect: u64, without_doubt: bool },
     Refused(usize),
     Attempt(usize),
@@ -80,7 +82,9 @@ fn wish() -> impl Strategy<Value = Wish> {
         2 => (lease(), -2_000..10_000_i64).prop_map(|(lease, run)| Wish::Retry { lease, run }),
         3 => (lease(), any::<bool>(), expires())
             .prop_map(|(lease, in_doubt, expires)| Wish::Abort { lease, in_doubt, expires }),
-        2 => lease().prop_map(Wish::Release),
+        2 => (lease(), 0..10_000_i64).prop_map(|(lease, run)| Wish::Release { lease, run }),
+        2 => (effect(), 0..10_000_i64).prop_map(|(effect, run)| Wish::Reschedule { effect, run }),
+        1 => effect().prop_map(Wish::Withdraw),
         2 => (effect(), any::<bool>())
             .prop_map(|(effect, without_doubt)| Wish::Requeue { effect, without_doubt }),
         1 => lease().prop_map(Wish::Refused),
@@ -167,7 +171,17 @@ impl Player {
             Wish::Abort { lease, in_doubt, expires } => {
                 settled(abort(self.lease(lease), in_doubt, now), expires)
             }
-            Wish::Release(lease) => release(self.lease(lease), now),
+            Wish::Release { lease, run } => {
+                Write::Release(Release { lease: self.lease(lease), now, run_at: later(run) })
+            }
+            Wish::Reschedule { effect, run } => Write::Reschedule(Reschedule {
+                id: id(effect),
+                lane: Lane::ORDERS,
+                run_at: later(run),
+            }),
+            Wish::Withdraw(effect) => {
+                Write::Withdraw(Withdraw { id: id(effect), now, code: "CANCELLED" })
+            }
             Wish::Requeue { effect, without_doubt } => requeue(id(effect), without_doubt, now),
             Wish::Refused(lease) => refused(self.lease(lease)),
             Wish::Attempt(lease) => Write::Attempt(attempt(self.lease(lease))),

@@ -10,6 +10,8 @@
 #[cfg(test)]
 #[macro_use]
 mod support;
+#[cfg(test)]
+mod message_rig;
 
 #[cfg(test)]
 mod claim;
@@ -20,6 +22,8 @@ mod differential_with_postgres;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod gates;
+#[cfg(test)]
 mod group;
 #[cfg(test)]
 mod lease;
@@ -27,6 +31,10 @@ mod lease;
 mod ledger;
 #[cfg(test)]
 mod maintenance;
+#[cfg(test)]
+mod message_lists;
+#[cfg(test)]
+mod messages;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]

@@ -110,7 +110,21 @@ impl Db {
     /// Everything that is in the tables, for "nothing was written".
     pub async fn content(&self) -> BTreeMap<&'static str, Vec<Vec<Option<String>>>> {
         let mut content = BTreeMap::new();
-        for table in ["idempo_ledger", "outbox", "outbox_attempts", "cases", "workers", "quotas"] {
+        for table in [
+            "idempo_ledger",
+            "outbox",
+            "outbox_attempts",
+            "cases",
+            "workers",
+            "quotas",
+            "messages",
+            "message_log",
+            "queues",
+            "flow_controls",
+            "url_groups",
+            "schedules",
+            "signing_keys",
+        ] {
             let mut rows = self.sql(&format!("select * from {table}")).await.expect("a table");
             rows.sort();
             content.insert(table, rows);
