@@ -40,6 +40,7 @@ pub fn sim(args: SimArgs, out: &mut impl Write) -> bool {
     let profile = match profile {
         SimProfile::Orders => sim::Profile::Orders,
         SimProfile::Payments => sim::Profile::Payments,
+        SimProfile::Messages => sim::Profile::Messages,
     };
     let options = sim::Options { profile, seed, steps, runs, verbose, planted: None };
     sim::main(&options, out) == 0

@@ -4,7 +4,7 @@
 //! chance decision comes from a stream of the seed: the same seed gives the same trace, to the byte,
 //! in every process and build. Called by `tashika sim` and by tests.
 //!
-//! - `orders`, `payments`: the two kinds of run ([`Profile`]), each with its world, its clients, its
+//! - `orders`, `payments`, `messages`: the kinds of run ([`Profile`]), each with its world, its clients, its
 //!   person, its invariants and its planted mistakes.
 //! - `stage`, `log`, `tally`, `dice`: what every run has: the seed, the time, the trace.
 //! - `trouble`, `plan`: what goes wrong, and what that means for one request.
@@ -22,6 +22,7 @@ mod dice;
 mod fate;
 mod life;
 mod log;
+mod messages;
 mod orders;
 mod payments;
 mod plan;
@@ -48,16 +49,18 @@ pub enum Profile {
     #[default]
     Orders,
     Payments,
+    Messages,
 }
 
 impl Profile {
-    pub const ALL: [Self; 2] = [Self::Orders, Self::Payments];
+    pub const ALL: [Self; 3] = [Self::Orders, Self::Payments, Self::Messages];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Orders => "orders",
             Self::Payments => "payments",
+            Self::Messages => "messages",
         }
     }
 }
@@ -96,6 +99,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     match profile {
         Profile::Orders => play(orders::Scene::new(seed, steps, planted, verbose), profile),
         Profile::Payments => play(payments::Scene::new(seed, steps, planted, verbose), profile),
+        Profile::Messages => play(messages::Scene::new(seed, steps, planted, verbose), profile),
     }
 }
 

@@ -200,12 +200,76 @@ fn the_last_worlds_of_payments_break_no_promise() {
     payments_in_part(4);
 }
 
+/// The same for messages: about a third of what happens in thirty worlds.
+const AT_LEAST_MESSAGES: [(Tally, u64); 33] = [
+    (Tally::CrashBeforeCommit, 12),
+    (Tally::CrashAfterCommit, 8),
+    (Tally::CrashInCall, 5),
+    (Tally::GracefulStop, 18),
+    (Tally::Stall, 60),
+    (Tally::Accepted, 4500),
+    (Tally::Unheard, 140),
+    (Tally::RequestSent, 5500),
+    (Tally::RequestLost, 40),
+    (Tally::ReplyLost, 80),
+    (Tally::ServerErrorBeforeEffect, 70),
+    (Tally::ServerErrorAfterEffect, 35),
+    (Tally::Unreachable, 150),
+    (Tally::Busy, 50),
+    (Tally::Refused, 80),
+    (Tally::Lied, 100),
+    (Tally::Retry, 350),
+    (Tally::Lapse, 400),
+    (Tally::LapseOfTheLiving, 1),
+    (Tally::Deduplicated, 250),
+    (Tally::Cancelled, 250),
+    (Tally::CancelledTooLate, 70),
+    (Tally::Paused, 15),
+    (Tally::Resumed, 50),
+    (Tally::QueueDeleted, 7),
+    (Tally::Resent, 50),
+    (Tally::Buried, 30),
+    (Tally::Fired, 8),
+    (Tally::CallbackMade, 350),
+    (Tally::EndedDelivered, 4500),
+    (Tally::EndedDead, 90),
+    (Tally::EndedDisposed, 60),
+    (Tally::EndedCancelled, 350),
+];
+
+/// Worlds per test, steps per world, and how many messages that must be at least. Two tests of them:
+/// more than twenty thousand messages.
+const WORLDS_OF_MESSAGES: (u64, u64, u64) = (30, 110, 10_000);
+
+/// The `part`-th thirty of worlds.
+fn messages_in_part(part: u64) -> Vec<Report> {
+    let (worlds, steps, least) = WORLDS_OF_MESSAGES;
+    let first = part * worlds + 1;
+    let reports = run_all(Profile::Messages, first..=first + worlds - 1, steps);
+    kept(&reports, &[]);
+    let messages: u64 = reports.iter().map(Report::messages).sum();
+    println!("{messages} messages in {worlds} worlds from seed {first} on");
+    assert!(messages >= least, "{messages} messages of {least}");
+    reports
+}
+
+#[test]
+fn worlds_of_messages_break_no_promise() {
+    kept(&messages_in_part(0), &AT_LEAST_MESSAGES);
+}
+
+#[test]
+fn more_worlds_of_messages_break_no_promise() {
+    messages_in_part(1);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let hashes = |reports: Vec<Report>| -> BTreeMap<u64, (String, u64)> {
         reports.into_iter().map(|r| (r.seed, (r.trace_hash, r.trace_lines))).collect()
     };
-    for (profile, steps) in [(Profile::Orders, 100), (Profile::Payments, 40)] {
+    let all = [(Profile::Orders, 100), (Profile::Payments, 40), (Profile::Messages, 40)];
+    for (profile, steps) in all {
         // Side by side and one after the other: neither threads nor what ran before may matter.
         let run = || hashes(run_all(profile, 41..=46, steps));
         let (one, two) = (run(), run());
@@ -221,7 +285,7 @@ fn found_by(mistake: Planted) -> &'static [&'static str] {
         Planted::LostIsRefused => &["failure is true"],
         Planted::NeverAsks => &["at most once"],
         Planted::FreshKeyPerAttempt => &["nothing is invented", "success is true"],
-        Planted::AckBeforeCommit => &["nothing is lost"],
+        Planted::AckBeforeCommit | Planted::AcksUnwritten => &["nothing is lost"],
         Planted::LostIsDeclined | Planted::NoFence | Planted::KeepsLateMoney => {
             &["failure is true"]
         }
@@ -229,6 +293,14 @@ fn found_by(mistake: Planted) -> &'static [&'static str] {
         Planted::NoReservation => &["refunds within captures"],
         Planted::FreshRefundKey => &["at most once", "refunds within captures"],
         Planted::IgnoresVersion => &["refunds add up", "settled stays settled", "the whole story"],
+        Planted::SilenceIsFine => &["delivered is true"],
+        Planted::JumpsTheQueue => &["first in, first out"],
+        Planted::IgnoresFlow => &["flow control"],
+        Planted::OverwritesCancel => {
+            &["cancelled is cancelled", "delivered is true", "over is over"]
+        }
+        Planted::SkipsCallbacks => &["told of every attempt"],
+        Planted::DropsKeys => &["one per key"],
     }
 }
 
@@ -237,7 +309,11 @@ fn planted_mistakes_are_found() {
     for mistake in Planted::ALL {
         let found = (1..=10).find_map(|seed| {
             let planted = Some(mistake);
-            let steps = if mistake.profile() == Profile::Orders { 150 } else { 100 };
+            let steps = match mistake.profile() {
+                Profile::Orders => 150,
+                Profile::Payments => 100,
+                Profile::Messages => 40,
+            };
             let options = Options { seed, steps, planted, ..Options::default() };
             let report = sim::run(&options).unwrap();
             report.violations.first().map(|violation| violation.rule)

@@ -19,7 +19,7 @@ use super::delay::{Expression, default_wait};
 use super::{CANCELLED, Event, LogLine, Logged, Message, PARKED, Response, State, callback};
 
 /// Workers that may disappear over one message before it is given up.
-pub const LAPSES_MAX: u32 = 5;
+pub const LAPSES_MAX: u32 = 25;
 
 /// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

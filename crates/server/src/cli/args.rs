@@ -214,6 +214,8 @@ pub enum SimProfile {
     Orders,
     /// Payments, and a gateway with the true ledger of money
     Payments,
+    /// Messages, and consumers that are slow, flaky, or lie
+    Messages,
 }
 
 /// Arguments of `tashika bench`: our figures beside the database's own limit
@@ -327,6 +329,7 @@ mod tests {
             "doctor --json",
             "sim --seed 7 --steps 2000",
             "sim --profile payments --runs 20",
+            "sim --profile messages --runs 20",
             "bench --callers 64 --backlog 1000,1000000 --json out.json",
         ] {
             parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));

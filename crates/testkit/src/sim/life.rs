@@ -4,8 +4,8 @@
 //! together, but each has its own connection, and its own troubles with it.
 //!
 //! A runtime of its own, with paused time that jumps to the next timer when everybody waits; the real
-//! engine, the real commands, the real store on a real file. What is played is a [`Play`]: orders, or
-//! payments.
+//! engine, the real commands, the real store on a real file. What is played is a [`Play`]: orders,
+//! payments, or messages.
 
 use std::future::Future;
 use std::path::Path;

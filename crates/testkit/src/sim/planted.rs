@@ -1,6 +1,6 @@
 //! Deliberate mistakes, to see that the checker can fail.
 //!
-//! Each is made outside of the product: a broker, a gateway or a handler that misbehaves, or a
+//! Each is made outside of the product: a broker, a gateway, a carrier or a handler that misbehaves, or a
 //! promise that is given too early. A checker that lets them pass proves nothing about the rest.
 
 use super::Profile;
@@ -30,10 +30,24 @@ pub enum Planted {
     IgnoresVersion,
     /// A success that turns up after a payment has failed is not undone.
     KeepsLateMoney,
+    /// Clients are told that a message is taken, and it is not written down.
+    AcksUnwritten,
+    /// The carrier reports silence as 200.
+    SilenceIsFine,
+    /// Somebody lets the last of a queue through, although the first is not done.
+    JumpsTheQueue,
+    /// Somebody lets messages through a flow control without counting them.
+    IgnoresFlow,
+    /// What an attempt has brought is written over a cancellation.
+    OverwritesCancel,
+    /// An attempt is settled, and its callback is not sent.
+    SkipsCallbacks,
+    /// Keys get lost on the way to the queue.
+    DropsKeys,
 }
 
 impl Planted {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::LostIsRefused,
         Self::NeverAsks,
         Self::FreshKeyPerAttempt,
@@ -45,6 +59,13 @@ impl Planted {
         Self::FreshRefundKey,
         Self::IgnoresVersion,
         Self::KeepsLateMoney,
+        Self::AcksUnwritten,
+        Self::SilenceIsFine,
+        Self::JumpsTheQueue,
+        Self::IgnoresFlow,
+        Self::OverwritesCancel,
+        Self::SkipsCallbacks,
+        Self::DropsKeys,
     ];
 
     /// Where the mistake is made.
@@ -62,6 +83,13 @@ impl Planted {
             | Self::FreshRefundKey
             | Self::IgnoresVersion
             | Self::KeepsLateMoney => Profile::Payments,
+            Self::AcksUnwritten
+            | Self::SilenceIsFine
+            | Self::JumpsTheQueue
+            | Self::IgnoresFlow
+            | Self::OverwritesCancel
+            | Self::SkipsCallbacks
+            | Self::DropsKeys => Profile::Messages,
         }
     }
 }

@@ -61,6 +61,12 @@ impl Report {
         Tally::ENDED.into_iter().map(|ended| self.tally(ended)).sum()
     }
 
+    /// Messages that exist at the end of the run.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        Tally::ENDED_MESSAGES.into_iter().map(|ended| self.tally(ended)).sum()
+    }
+
     /// Writes the report; its last line is `trace <hex>`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         self.print_head(out)?;

@@ -88,6 +88,32 @@ pub enum Tally {
     EndedCaptured,
     EndedRefunded,
     EndedFailed,
+    /// A message whose key was taken.
+    Deduplicated,
+    Cancelled,
+    /// It had ended already.
+    CancelledTooLate,
+    /// Begun although it was cancelled: somebody had it in hand already.
+    AttemptedAfterCancel,
+    /// An attempt under way whose worker has lost its lease to another.
+    Zombie,
+    /// 200, and nothing was done.
+    Lied,
+    Paused,
+    Resumed,
+    QueueDeleted,
+    Resent,
+    Buried,
+    /// A message of a schedule.
+    Fired,
+    CallbackMade,
+    EndedDelivered,
+    EndedDead,
+    /// Given up before it was attempted: workers that had it in hand disappeared, again and again.
+    DeadUnattempted,
+    /// A dead letter that was sent again or buried.
+    EndedDisposed,
+    EndedCancelled,
 }
 
 impl Tally {
@@ -99,6 +125,10 @@ impl Tally {
         Self::EndedRefunded,
         Self::EndedFailed,
     ];
+
+    /// How messages end.
+    pub const ENDED_MESSAGES: [Self; 4] =
+        [Self::EndedDelivered, Self::EndedDead, Self::EndedDisposed, Self::EndedCancelled];
 
     /// The name in reports: `CrashBeforeCommit` is "crash before commit".
     #[must_use]

@@ -1,0 +1,58 @@
+//! Everything that outlives a process: the stage, the world, and what clients remember.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::Planted;
+use super::book::Book;
+use super::invariants::Memory;
+use super::stage::{Stage, lock};
+use super::swarm::Swarm;
+use super::world::World;
+
+pub(crate) struct Scene {
+    pub stage: Arc<Stage>,
+    pub swarm: Swarm,
+    pub planted: Option<Planted>,
+    world: Mutex<World>,
+    book: Mutex<Book>,
+    memory: Mutex<Memory>,
+}
+
+/// A scene is a stage with a world on it.
+impl Deref for Scene {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl Scene {
+    pub fn new(seed: u64, steps: u64, planted: Option<Planted>, verbose: bool) -> Self {
+        let mut swarm = Swarm::draw(seed);
+        if let Some(planted) = planted {
+            swarm.arrange(planted);
+        }
+        Self {
+            stage: Arc::new(Stage::new(seed, steps, swarm.process.clone(), verbose)),
+            planted,
+            world: Mutex::new(World::new(seed)),
+            book: Mutex::default(),
+            memory: Mutex::default(),
+            swarm,
+        }
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        lock(&self.memory)
+    }
+}
