@@ -3,6 +3,7 @@ pub mod broker;
 pub mod database;
 pub mod gate;
 pub mod gateway;
+pub mod packages;
 pub mod postgres;
 pub mod shotstack;
 pub mod sim;

@@ -16,7 +16,7 @@ use tashika_domain::Timestamp;
 use tashika_providers::webhook::{
     Scheme, Source, TOLERANCE, standard_headers, standard_key, stripe_header,
 };
-use tashika_testkit::gateway::localstripe::packages;
+use tashika_testkit::packages;
 
 const STRIPE_SECRET: &str = "whsec_test_9f8b2c";
 const STANDARD_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -49,7 +49,7 @@ struct Official {
 
 impl Official {
     fn both() -> [Self; 2] {
-        let folder = packages();
+        let folder = packages::stripe();
         LANGUAGES.map(|language| Self { language, folder: folder.clone() })
     }
 

@@ -52,6 +52,10 @@ mod postgres_outage;
 #[cfg(test)]
 mod postgres_takeover;
 #[cfg(test)]
+mod qstash;
+#[cfg(test)]
+mod qstash_crash;
+#[cfg(test)]
 mod roles;
 #[cfg(test)]
 mod schema;

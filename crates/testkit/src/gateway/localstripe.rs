@@ -1,16 +1,16 @@
-//! The packages that others have made of Stripe: where they are, and `localstripe` as a second stand-in.
+//! `localstripe` as a second stand-in for Stripe.
 //!
 //! `localstripe` knows no keys and allows too large refunds, so it proves nothing about money. It is somebody else's reading of
 //! the same wire format, and an adapter that works with it too has not merely been fitted to ours.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::gate::until;
+use crate::packages;
 
 /// Its own command binds every interface and keeps its state in a file; so it is started like this.
 const RUN: &str = "
@@ -21,21 +21,6 @@ from localstripe.resources import store
 store.dump_to_disk = lambda *a, **k: None
 web.run_app(server.app, host='127.0.0.1', port=int(sys.argv[1]), access_log=None, print=None)
 ";
-
-/// The folder with the packages (`venv/`, `node_modules/`), installed if they are not there yet.
-///
-/// # Panics
-///
-/// When they cannot be installed.
-#[must_use]
-pub fn packages() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/stripe-packages");
-    let output = Command::new(&script).stderr(Stdio::inherit()).output();
-    let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
-    assert!(output.status.success(), "{} failed", script.display());
-    let said = String::from_utf8_lossy(&output.stdout);
-    PathBuf::from(said.lines().last().expect("the script prints the folder"))
-}
 
 /// A running `localstripe` on a free loopback port. It ends with this value.
 pub struct LocalStripe {
@@ -50,7 +35,7 @@ impl LocalStripe {
     ///
     /// When it does not start.
     pub async fn start() -> Self {
-        let folder = tokio::task::spawn_blocking(packages).await.expect("the packages");
+        let folder = tokio::task::spawn_blocking(packages::stripe).await.expect("the packages");
         let port = free_port();
         let child = Command::new(folder.join("venv/bin/python"))
             .args(["-c", RUN, &port.to_string()])

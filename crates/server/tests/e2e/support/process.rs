@@ -22,6 +22,7 @@ use super::{Answer, Broker, Request};
 pub struct Setup {
     settings: BTreeMap<String, String>,
     role: Option<&'static str>,
+    dev: bool,
 }
 
 impl Setup {
@@ -38,7 +39,7 @@ impl Setup {
             ("PAYMENT_RECONCILE_INTERVAL_SEC", "0"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Self { settings: settings.into(), role: None }
+        Self { settings: settings.into(), role: None, dev: false }
     }
 
     pub fn of(db: &TestDb) -> Self {
@@ -59,6 +60,12 @@ impl Setup {
 
     pub fn role(mut self, role: &'static str) -> Self {
         self.role = Some(role);
+        self
+    }
+
+    /// The profile for development.
+    pub fn dev(mut self) -> Self {
+        self.dev = true;
         self
     }
 
@@ -102,6 +109,9 @@ impl Setup {
         command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(role) = self.role {
             command.args(["--role", role]);
+        }
+        if self.dev {
+            command.arg("--dev");
         }
         let mut child = command.spawn().expect("the binary runs");
         let log = Log::default();
