@@ -7,9 +7,9 @@ use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_store::{CommitError, Store, StoreError};
 
-/// How long a process may sign with a key after another one has rotated it. Receivers know the key
-/// before for as long as nobody rotates again.
-const FRESH: Duration = Duration::from_secs(5);
+/// How long a process may sign with a key after another one has rotated it. A receiver that has fetched
+/// the new pair by then refuses such a delivery, and gets it again.
+const FRESH: Duration = Duration::from_secs(1);
 
 pub struct KeyRing {
     store: Store,

@@ -9,6 +9,11 @@ use tashika_server::cli::{Cli, Command, ConfigArgs};
 use tashika_server::config::{Config, DEFAULTS, documentation};
 use tashika_server::run;
 
+/// A server of many small requests on several threads: the system's allocator took a seventh of its
+/// time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(code) => code,

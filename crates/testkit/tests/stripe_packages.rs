@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tashika_testkit::gate::Gate;
-use tashika_testkit::gateway::localstripe::{LocalStripe, packages};
+use tashika_testkit::gateway::localstripe::LocalStripe;
 use tashika_testkit::gateway::server::GatewayServer;
 use tashika_testkit::gateway::{Fault, Operation, World, sign};
+use tashika_testkit::packages;
 use tokio::process::Command;
 
 const SECRET: &str = "whsec_scripted";
@@ -22,7 +23,7 @@ struct Language {
 
 impl Language {
     async fn prepare(program: &str, script: &'static str) -> Self {
-        let folder = tokio::task::spawn_blocking(packages).await.expect("the packages");
+        let folder = tokio::task::spawn_blocking(packages::stripe).await.expect("the packages");
         Self { program: folder.join(program), script, folder }
     }
 
