@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tashika_domain::Timestamp;
-use tashika_domain::message::asked::{Asked, host_of, path_of};
+use tashika_domain::message::asked::{Asked, WORKER, host_of, path_of};
 use tashika_domain::message::{Logged, Message, State};
 use uuid::Uuid;
 
@@ -155,6 +155,9 @@ pub struct MessageFilter {
     pub response_statuses: Vec<String>,
     /// Only dead letters that are still there.
     pub dead: bool,
+    /// Without messages of Tashika's own, unless the filter names them: whoever means "all" means all of
+    /// his own.
+    pub spare_own: bool,
     /// Accepted in `[from, to]`. For dead letters: died.
     pub from: Option<Timestamp>,
     pub to: Option<Timestamp>,
@@ -194,6 +197,10 @@ impl MessageFilter {
         chosen.any(status, texts(&self.response_statuses));
         if self.dead {
             chosen.require("m.dlq_id is not null");
+        }
+        let named = [&self.dlq_ids, &self.urls, &self.labels].iter().any(|list| !list.is_empty());
+        if self.spare_own && self.ids.is_empty() && !named {
+            chosen.require(&format!("substr(m.url, 1, {}) <> '{WORKER}'", WORKER.len()));
         }
         chosen
     }

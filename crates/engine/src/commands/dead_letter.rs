@@ -32,15 +32,6 @@ impl Messages {
         Ok(self.settle_letter(letter, |letter, _| (message::bury(letter), None)).await?.is_some())
     }
 
-    /// Removes up to `limit` dead letters; returns how many.
-    pub async fn bury_all(&self, filter: &MessageFilter, limit: i64) -> Result<u64, QueueError> {
-        let mut buried = 0;
-        for letter in self.dead_letters(filter, limit).await? {
-            buried += u64::from(self.bury(&letter).await?);
-        }
-        Ok(buried)
-    }
-
     /// Sends a dead letter again, as a new message. `None` if it is not a dead letter any more.
     pub async fn resend(
         &self,
@@ -73,20 +64,6 @@ impl Messages {
             self.gates.stir_for(again);
         }
         Ok(resent.map(|_| id))
-    }
-
-    /// Sends up to `limit` dead letters again; returns the new messages.
-    pub async fn resend_all(
-        &self,
-        filter: &MessageFilter,
-        overrides: &Spec,
-        limit: i64,
-    ) -> Result<Vec<Uuid>, QueueError> {
-        let mut resent = Vec::new();
-        for letter in self.dead_letters(filter, limit).await? {
-            resent.extend(self.resend(&letter, overrides).await?);
-        }
-        Ok(resent)
     }
 
     /// Decides about a dead letter, and again if somebody else has changed it meanwhile. `None` if it

@@ -400,7 +400,7 @@ impl Messages {
     /// Cancels up to `limit` messages that have not ended; returns how many.
     pub async fn cancel_all(&self, filter: &MessageFilter, limit: i64) -> Result<u64, QueueError> {
         let states = vec![State::Queued, State::Throttled, State::Ready];
-        let open = MessageFilter { states, ..filter.clone() };
+        let open = MessageFilter { states, spare_own: true, ..filter.clone() };
         let mut cancelled = 0;
         for message in self.store.messages(&open, limit).await? {
             cancelled += u64::from(self.cancel(message.id).await?);

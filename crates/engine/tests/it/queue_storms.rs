@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tashika_domain::LanePolicy;
+use tashika_domain::message::conclude::LAPSES_MAX;
 use tashika_domain::message::{Logged, State};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{Gate, until};
@@ -134,8 +135,8 @@ async fn a_message_that_takes_workers_down_is_given_up(db: TestDb) {
     let running = node.start();
     let rescue = node.engine("host:2:b", &busy(), 64);
     let rescuer = tashika_engine::Rescuer::new(Arc::new(rescue));
-    for lapse in 1..=6 {
-        sink.until_heard(lapse).await;
+    for lapse in 0..=LAPSES_MAX {
+        sink.until_heard(lapse as usize + 1).await;
         until("a lease that can be taken away", async || {
             let now = node.clock.now();
             db.last_heard(tashika_domain::EffectId(id), now.minus(HOUR)).await;
@@ -149,7 +150,8 @@ async fn a_message_that_takes_workers_down_is_given_up(db: TestDb) {
     stop(running).await;
     assert!(letter.dlq_id.is_some());
     let log = node.logged(id).await;
-    assert_eq!(log.iter().filter(|what| **what == Logged::Lapsed).count(), 5);
+    let lapses = log.iter().filter(|what| **what == Logged::Lapsed).count();
+    assert_eq!(lapses, LAPSES_MAX as usize);
     assert_eq!(log.last(), Some(&Logged::Failed));
     assert_eq!(node.message(id).await.state, State::Failed, "an answer that comes late is late");
 }

@@ -13,6 +13,7 @@ on_both!(
     every_field_filters,
     lists_are_or_and_fields_are_and,
     labels_are_exact,
+    messages_of_our_own_are_spared_unless_they_are_named,
     dead_letters_are_listed_by_when_they_died,
     a_status_filters_dead_letters,
     pages_follow_each_other_in_both_orders,
@@ -41,6 +42,24 @@ async fn two(store: &Store) -> [Message; 2] {
     let other = dead(&other, 20, 500);
     assert_eq!(update(store, &other).await, Said::Done);
     [one, other]
+}
+
+async fn messages_of_our_own_are_spared_unless_they_are_named(db: Db) {
+    let store = db.open().await;
+    let theirs = accepted(&store, draft(1, asked())).await;
+    let url = "worker:mailer".to_owned();
+    let own = Asked { url: url.clone(), labels: vec!["webhook".into()], ..asked() };
+    let own = accepted(&store, draft(2, own)).await;
+    let all = MessageFilter { spare_own: true, ..MessageFilter::default() };
+    assert_eq!(list(&store, &all).await, [theirs.id]);
+    for named in [
+        MessageFilter { ids: vec![own.id], ..all.clone() },
+        MessageFilter { urls: vec![url], ..all.clone() },
+        MessageFilter { labels: vec!["webhook".into()], ..all.clone() },
+    ] {
+        assert_eq!(list(&store, &named).await, [own.id]);
+    }
+    assert_eq!(list(&store, &MessageFilter::default()).await.len(), 2);
 }
 
 async fn every_field_filters(db: Db) {
@@ -188,7 +207,12 @@ async fn the_log_is_filtered_by_its_messages(db: Db) {
         (MessageFilter { queues: vec!["q".into()], ..all() }, vec![12, 10]),
         (MessageFilter { dead: true, ..all() }, vec![11]),
         (MessageFilter { from: Some(millis(11)), ..all() }, vec![12, 11]),
-        (MessageFilter { to: Some(millis(11)), order: Order::OldestFirst, ..all() }, vec![10, 11]),
+        // The twelfth began by then, and ended later.
+        (
+            MessageFilter { to: Some(millis(11)), order: Order::OldestFirst, ..all() },
+            vec![10, 11, 12],
+        ),
+        (MessageFilter { to: Some(millis(10)), ..all() }, vec![11, 10]),
         (MessageFilter { after: Some(id(12).0), ..all() }, vec![11, 10]),
     ] {
         let found = numbers(store.message_log(&filter, 10).await.unwrap());

@@ -111,7 +111,7 @@ pub fn line(number: u64, message: Uuid) -> LogLine {
         message_id: message,
         at: millis(i64::try_from(number).unwrap()),
         what: Logged::Error,
-        started_at: at(0),
+        started_at: millis(i64::try_from(number).unwrap() - 1),
         retried: 2,
         next_at: Some(at(99)),
         response: Some(Response {

@@ -71,7 +71,7 @@ async fn remove(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     let ids = ids_in_body(call, "dlqIds")?;
     let query = read(call)?;
     let count = query.count(PAGE)?;
-    let mut chosen = choose(&query, ids)?;
+    let mut chosen = spared(choose(&query, ids)?);
     let mut deleted = 0;
     let cursor = loop {
         let (letters, cursor) = page(queue, chosen.as_ref(), count.unwrap_or(PAGE)).await?;
@@ -92,7 +92,7 @@ async fn retry(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     let ids = ids_in_body(call, "dlqIds")?;
     let query = Query::filter(call, &[&KNOWN[..], &[SETTINGS]].concat())?;
     let overrides = call.overrides()?;
-    let chosen = choose(&query, ids)?;
+    let chosen = spared(choose(&query, ids)?);
     // Letters that are named are all sent; of the others, a page.
     let named = chosen.as_ref().map_or(0, |filter| filter.dlq_ids.len());
     let limit = if named > 0 { named } else { query.count(PAGE)?.unwrap_or(PAGE) };
@@ -125,6 +125,11 @@ fn choose(query: &Query, ids: Vec<String>) -> Result<Option<MessageFilter>, Faul
         Chosen::Nothing => None,
         Chosen::These(filter) => Some(MessageFilter { after, ..*filter }),
     })
+}
+
+/// Without what Tashika itself has sent, unless it is named.
+fn spared(chosen: Option<MessageFilter>) -> Option<MessageFilter> {
+    chosen.map(|filter| MessageFilter { spare_own: true, ..filter })
 }
 
 /// A page, and where the next begins if there is one.
