@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     assert!(!SOURCE.is_signed());
     check(&SOURCE, &request, |_| true);
     if let Ok(event) = SOURCE.read(&request.headers, &request.body) {
-        let text = |name: &str| match &event.payload[name] {
+        let said = event.payload.value(&request.body);
+        let text = |name: &str| match &said[name] {
             value if value.is_string() => value.as_str().unwrap_or_default().to_owned(),
             value => value.to_string(),
         };

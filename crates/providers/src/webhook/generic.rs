@@ -186,12 +186,15 @@ fn template(settings: &GenericHmac) -> Result<Vec<Part>, SourceError> {
 /// Nobody sends a second after the year 5138 or a millisecond before 1973, so a number tells its unit.
 fn time(text: &str) -> Option<Timestamp> {
     const MILLISECONDS_FROM: i64 = 100_000_000_000;
-    match text.parse::<i64>() {
-        Ok(number) if number >= MILLISECONDS_FROM => {
+    // No sign: what one library reads and another does not is not a time that was agreed upon.
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return is_rfc3339(text).then(|| text.parse().ok())?;
+    }
+    match text.parse::<i64>().ok()? {
+        number if number >= MILLISECONDS_FROM => {
             number.checked_mul(1000).map(Timestamp::from_micros)
         }
-        Ok(_) => seconds(text),
-        Err(_) => is_rfc3339(text).then(|| text.parse().ok())?,
+        _ => seconds(text),
     }
 }
 
