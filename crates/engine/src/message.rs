@@ -29,6 +29,7 @@ use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
 use crate::keyring::KeyRing;
 use crate::recent::Recent;
 use crate::traffic::Traffic;
+use crate::worker::millis;
 
 /// How much of an answer is kept in the log and with a dead letter.
 const KEPT_OF_ANSWER: usize = 16 * 1024;
@@ -210,9 +211,11 @@ impl MessageHandler {
         let mut settled = Settled::new(verdict, changes);
         settled.recorded = true;
         let gates = Arc::clone(&self.gates);
-        let is_dead = matches!(settled.verdict, Verdict::Aborted { .. });
+        // One that was cancelled meanwhile is given up, too, and is no dead letter.
+        let is_dead =
+            message.state == State::Ready && matches!(settled.verdict, Verdict::Aborted { .. });
         settled.after = Some(Box::new(move || {
-            report(&message, came, ending_latency(&message, attempt.now), attempt.failures);
+            report(&message, &attempt);
             if is_dead {
                 counter!("queue_dead_letters_total").increment(1);
             }
@@ -239,24 +242,20 @@ fn of_our_own(came: Came, status: u16, ending: &Ending<'_>) -> Came {
     }
 }
 
-/// From when it was to be delivered to the end of the attempt.
-fn ending_latency(message: &Message, now: Timestamp) -> Duration {
-    now.since(message.not_before)
-}
-
-fn report(message: &Message, came: Came, latency: Duration, failures: u32) {
-    let outcome = match came {
+fn report(message: &Message, attempt: &Attempted) {
+    let outcome = match attempt.came {
         Came::Delivered => "delivered",
         Came::Again { .. } => "failed",
         Came::Never => "refused",
         Came::Lapsed => "lapsed",
     };
     counter!("queue_deliveries_total", "outcome" => outcome).increment(1);
-    if failures > 0 {
+    if attempt.failures > 0 {
         counter!("queue_retries_total").increment(1);
     }
-    if came == Came::Delivered && message.state == State::Ready {
-        histogram!("queue_end_to_end_ms").record(latency.as_secs_f64() * 1000.0);
+    if attempt.came == Came::Delivered && message.state == State::Ready {
+        let latency = attempt.now.since(message.not_before);
+        histogram!("queue_end_to_end_ms").record(millis(latency));
     }
 }
 

@@ -167,17 +167,31 @@ impl Messages {
         let asked = Asked { queue, caller_ip, ..asked(&spec) };
         let addressed = self.addressed(asked, destination).await?;
         let drafts = addressed.into_iter().map(|asked| Draft {
-            id: self.next_id(),
             dedup_key: dedup_key(&spec, &asked, &body),
-            asked,
-            body: Arc::clone(&body),
-            not_before,
-            holds: None,
             traceparent: traceparent.clone(),
-            now,
-            expires_at: now.plus(self.rules.keep),
+            ..self.draft(asked, &body, not_before, now)
         });
         Ok((is_group, drafts.collect()))
+    }
+
+    fn draft(
+        &self,
+        asked: Asked,
+        body: &Arc<[u8]>,
+        not_before: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Draft {
+        Draft {
+            id: self.next_id(),
+            asked,
+            body: Arc::clone(body),
+            not_before,
+            dedup_key: None,
+            holds: None,
+            traceparent: None,
+            now,
+            expires_at: now.plus(self.rules.keep),
+        }
     }
 
     /// What is asked, for each URL that a destination stands for.
@@ -221,19 +235,10 @@ impl Messages {
     ) -> Result<(Changes, Vec<Message>), QueueError> {
         let destination = destination(&schedule.destination).map_err(QueueError::Bad)?;
         let addressed = self.addressed(schedule.asked.clone(), destination).await?;
+        let not_before = schedule.delay.map(|delay| now.plus(delay));
         let drafts: Vec<Draft> = addressed
             .into_iter()
-            .map(|asked| Draft {
-                id: self.next_id(),
-                asked,
-                body: Arc::clone(&schedule.body),
-                not_before: schedule.delay.map(|delay| now.plus(delay)),
-                dedup_key: None,
-                holds: None,
-                traceparent: None,
-                now,
-                expires_at: now.plus(self.rules.keep),
-            })
+            .map(|asked| self.draft(asked, &schedule.body, not_before, now))
             .collect();
         let plan = self.plan(&drafts, false, now).await?;
         Ok((plan.changes, plan.messages))
