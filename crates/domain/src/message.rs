@@ -260,13 +260,15 @@ pub struct Draft {
     pub now: Timestamp,
     /// When its effect may be pruned, once it is settled.
     pub expires_at: Timestamp,
+    /// Who delivers it at once, if nothing makes it wait.
+    pub held_by: Option<String>,
 }
 
 /// Takes a message: its row, and its effect, which has no time yet if the message must wait.
 #[must_use]
 pub fn accept(draft: Draft) -> (Message, Changes) {
-    let Draft { id, asked, body, not_before, dedup_key, holds, traceparent, now, expires_at } =
-        draft;
+    let Draft { id, asked, body, not_before, dedup_key, holds, traceparent, .. } = draft;
+    let (now, expires_at) = (draft.now, draft.expires_at);
     let not_before = not_before.unwrap_or(now).max(now);
     let state = match (&holds, &asked.queue, &asked.flow) {
         (None, Some(_), _) => State::Queued,
@@ -285,7 +287,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         created_at: now,
         expires_at,
         traceparent: traceparent.clone(),
-        held_by: None,
+        held_by: draft.held_by.filter(|_| state == State::Ready && not_before <= now),
     };
     let message = Message {
         id,

@@ -377,6 +377,7 @@ pub fn forward(
         traceparent: event.traceparent.clone(),
         now,
         expires_at,
+        held_by: None,
     });
     changes
 }

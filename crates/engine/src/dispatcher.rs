@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::engine::{Engine, lease};
+use crate::hand::{Born, Place};
 use crate::pace::{Pace, Turns};
 use crate::worker::{self, millis};
 
@@ -33,32 +34,56 @@ pub struct Dispatcher {
     workers: TaskTracker,
     ended: (mpsc::UnboundedSender<Lane>, mpsc::UnboundedReceiver<Lane>),
     next_poll: Timestamp,
+    /// Effects that were born in our hands.
+    births: Option<mpsc::UnboundedReceiver<Born>>,
 }
 
 struct LaneState {
     policy: LanePolicy,
     pace: Option<Pace>,
-    /// Claimed, not started.
-    queue: VecDeque<(Effect, Option<Clearance>)>,
+    /// Ours, not started.
+    queue: VecDeque<Waiting>,
+    /// How many of them were claimed.
+    claimed: usize,
     running: usize,
     /// Work may be waiting in the store.
     hungry: bool,
 }
 
+/// An effect that waits to be started.
+struct Waiting {
+    effect: Effect,
+    /// What the ledger says about it, if it has been asked.
+    clearance: Option<Clearance>,
+    /// Where it was born, if nobody claimed it.
+    place: Option<Place>,
+}
+
 impl LaneState {
     fn new(policy: LanePolicy) -> Self {
         let pace = policy.rate_per_sec.map(|rate| Pace::new(rate, 1));
-        Self { policy, pace, queue: VecDeque::new(), running: 0, hungry: true }
+        Self { policy, pace, queue: VecDeque::new(), claimed: 0, running: 0, hungry: true }
     }
 
     /// How much to claim: a batch, when at most half of one is left.
     fn room(&self) -> usize {
         let batch = self.policy.batch;
-        if self.queue.len() > batch / 2 { 0 } else { batch - self.queue.len() }
+        if self.claimed > batch / 2 { 0 } else { batch - self.claimed }
     }
 
     fn wants_more(&self) -> bool {
         self.hungry && self.room() > 0
+    }
+
+    fn push(&mut self, waiting: Waiting) {
+        self.claimed += usize::from(waiting.place.is_none());
+        self.queue.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_front()?;
+        self.claimed -= usize::from(waiting.place.is_none());
+        Some(waiting)
     }
 }
 
@@ -66,7 +91,9 @@ impl Dispatcher {
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         let lanes = engine.lanes.iter().map(|(lane, p)| (lane.clone(), LaneState::new(p.clone())));
+        let births = engine.hand.as_ref().map(|(_, hand)| hand.open(&engine.settings.worker));
         Self {
+            births,
             wakeups: engine.store.wakeups(),
             lanes: lanes.collect(),
             turns: Turns::default(),
@@ -83,6 +110,7 @@ impl Dispatcher {
         while !stop.is_cancelled() {
             self.look_around();
             self.claim_all().await;
+            self.tell_hand();
             let pause = self.start_ready();
             if self.lanes.values().any(LaneState::wants_more) {
                 // More is waiting than one claim could take.
@@ -98,6 +126,7 @@ impl Dispatcher {
                 biased;
                 () = stop.cancelled() => {}
                 Some(lane) = self.ended.1.recv() => self.note_end(&lane),
+                Some(born) = next_birth(self.births.as_mut()) => self.take_in(born),
                 () = self.wakeups.wait() => {}
                 () = self.engine.clock.sleep(wait) => {}
             }
@@ -110,6 +139,9 @@ impl Dispatcher {
 
     /// Which lanes may have work.
     fn look_around(&mut self) {
+        while let Some(Ok(born)) = self.births.as_mut().map(mpsc::UnboundedReceiver::try_recv) {
+            self.take_in(born);
+        }
         let now = self.engine.clock.now();
         let due = self.wakeups.take_due(now);
         if due || now >= self.next_poll {
@@ -120,6 +152,23 @@ impl Dispatcher {
             if let Some(state) = self.lanes.get_mut(&lane) {
                 state.hungry = true;
             }
+        }
+    }
+
+    /// An effect that was born in our hands waits for its turn like those that were claimed.
+    fn take_in(&mut self, Born { effect, place }: Born) {
+        let policy = self.engine.policy(&effect.lane);
+        self.engine.held.add(std::slice::from_ref(&effect), effect.created_at, policy.lease);
+        if let Some(state) = self.lanes.get_mut(&effect.lane) {
+            let clearance = Some(Clearance::Send);
+            state.push(Waiting { effect, clearance, place: Some(place) });
+        }
+    }
+
+    /// Nobody is born into our hands while others wait in the store.
+    fn tell_hand(&self) {
+        if let Some((lane, hand)) = &self.engine.hand {
+            hand.set_behind(self.lanes.get(lane).is_none_or(|state| state.hungry));
         }
     }
 
@@ -161,7 +210,9 @@ impl Dispatcher {
             histogram!("outbox_age_seconds").record(age.as_secs_f64());
         }
         let clearances = clear(&engine, &effects).await;
-        state.queue.extend(effects.into_iter().zip(clearances));
+        for (effect, clearance) in effects.into_iter().zip(clearances) {
+            state.push(Waiting { effect, clearance, place: None });
+        }
         Ok(())
     }
 
@@ -191,19 +242,20 @@ impl Dispatcher {
                 held_up.push(lane);
                 continue;
             }
-            if let Some((effect, clearance)) = state.queue.pop_front() {
+            if let Some(waiting) = state.pop() {
                 state.running += 1;
                 self.running += 1;
-                self.start(lane, effect, clearance);
+                self.start(lane, waiting);
             }
         }
         pause
     }
 
-    fn start(&self, lane: Lane, effect: Effect, clearance: Option<Clearance>) {
+    fn start(&self, lane: Lane, Waiting { effect, clearance, place }: Waiting) {
         let (engine, ended) = (Arc::clone(&self.engine), self.ended.0.clone());
         self.workers.spawn(async move {
             worker::perform(engine, effect, clearance).await;
+            drop(place);
             // The dispatcher may have stopped listening.
             drop(ended.send(lane));
         });
@@ -224,9 +276,15 @@ impl Dispatcher {
 
     /// What was claimed and not started goes back untouched.
     async fn give_back(&mut self) {
+        if let Some((_, hand)) = &self.engine.hand {
+            hand.close();
+        }
+        while let Some(born) = next_birth(self.births.as_mut()).await {
+            self.take_in(born);
+        }
         let now = self.engine.clock.now();
         for state in self.lanes.values_mut() {
-            for (effect, _) in state.queue.drain(..) {
+            for Waiting { effect, .. } in state.queue.drain(..) {
                 let release = Write::Release(Release { lease: lease(&effect), now, run_at: now });
                 if let Err(error) = self.engine.store.commit(Changes::from(release)).await {
                     tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
@@ -234,6 +292,14 @@ impl Dispatcher {
                 self.engine.held.remove(lease(&effect));
             }
         }
+    }
+}
+
+/// The next effect that is born in our hands; never, if that does not happen here.
+async fn next_birth(births: Option<&mut mpsc::UnboundedReceiver<Born>>) -> Option<Born> {
+    match births {
+        Some(births) => births.recv().await,
+        None => None,
     }
 }
 

@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 use crate::clock::{Clock, Ids};
 use crate::dispatcher::Dispatcher;
 use crate::gatekeeper::{Gatekeeper, Gates};
+use crate::hand::Hand;
 use crate::handler::Handler;
 use crate::pruner::Pruner;
 use crate::renewer::Renewer;
@@ -76,6 +77,8 @@ pub struct Engine {
     pub(crate) held: Held,
     /// Where messages wait, if this process has anything to do with messages.
     gates: Option<Arc<Gates>>,
+    /// Where effects of a lane are born in our hands, to be started by the dispatcher.
+    pub(crate) hand: Option<(Lane, Arc<Hand>)>,
     /// Effects that were born in the hands of this process and are performed for a caller.
     callers: TaskTracker,
     claims: bool,
@@ -94,6 +97,7 @@ impl Engine {
             handlers: BTreeMap::new(),
             held: Held::default(),
             gates: None,
+            hand: None,
             callers: TaskTracker::new(),
             claims: true,
         }
@@ -139,6 +143,13 @@ impl Engine {
     #[must_use]
     pub fn gates(mut self, gates: Arc<Gates>) -> Self {
         self.gates = Some(gates);
+        self
+    }
+
+    /// Takes effects of a lane from whoever writes them, without a claim.
+    #[must_use]
+    pub fn hand(mut self, lane: Lane, hand: Arc<Hand>) -> Self {
+        self.hand = Some((lane, hand));
         self
     }
 

@@ -1,7 +1,9 @@
 //! How an effect of some kind is performed.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,6 +14,9 @@ use tashika_store::StoreError;
 use uuid::Uuid;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whatever a handler remembers from an attempt until it concludes; only it knows the type.
+pub type Note = Arc<dyn Any + Send + Sync>;
 
 /// Performs the effects of one kind.
 ///
@@ -69,7 +74,7 @@ pub struct Tried {
     /// The other side has said that no earlier attempt took effect.
     pub doubt_cleared: bool,
     /// What else the handler wants to remember until it concludes.
-    pub note: Value,
+    pub note: Option<Note>,
     /// It was not attempted, and is not to be before this moment. That is no failure.
     pub put_off: Option<Timestamp>,
 }
@@ -82,7 +87,7 @@ impl Tried {
             exchange: None,
             rtt: Duration::ZERO,
             doubt_cleared: false,
-            note: Value::Null,
+            note: None,
             put_off: None,
         }
     }
@@ -112,7 +117,7 @@ pub struct Ending<'a> {
     /// How it ended; `Lost` if the worker is gone.
     pub outcome: &'a Outcome<Value>,
     pub exchange: Option<&'a Exchange>,
-    pub note: &'a Value,
+    pub note: Option<&'a Note>,
     /// The worker is gone: nobody knows what it did.
     pub lapsed: bool,
     /// When the attempt began.
@@ -124,6 +129,12 @@ pub struct Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
+    /// What the attempt has noted, if it was an attempt of this process.
+    #[must_use]
+    pub fn noted<T: 'static>(&self) -> Option<&'a T> {
+        self.note.and_then(|note| note.downcast_ref())
+    }
+
     /// What `Done` carried.
     #[must_use]
     pub const fn result(&self) -> Option<&'a Value> {

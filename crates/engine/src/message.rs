@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tashika_domain::effect::Verdict;
 use tashika_domain::message::asked::{WORKER, host_of};
@@ -69,7 +68,7 @@ pub struct MessageHandler {
 }
 
 /// What an attempt brought, until it is concluded.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone)]
 struct Note {
     came: Came,
     response: Response,
@@ -184,12 +183,12 @@ impl MessageHandler {
         let Some(message) = self.load(id).await? else {
             return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
         };
-        let note: Option<Note> = serde_json::from_value(ending.note.clone()).ok();
+        let note = ending.noted::<Note>();
         if note.is_none() && message.state.is_over() && !ending.lapsed {
             // Nothing was attempted, so there is nothing to tell.
             return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
         }
-        let Note { came, response } = note.unwrap_or_else(|| without_answer(ending));
+        let Note { came, response } = note.cloned().unwrap_or_else(|| without_answer(ending));
         let came = if is_own(&message) { of_our_own(came, response.status, ending) } else { came };
         let failures = ending.effect.attempts;
         let lapses =
@@ -301,7 +300,7 @@ fn tried(known: Known, now: Timestamp) -> Tried {
             (outcome, Came::Again { retry_in: None }, failed(text))
         }
     };
-    Tried { note: json!(Note { came, response }), ..Tried::new(outcome) }
+    Tried { note: Some(Arc::new(Note { came, response })), ..Tried::new(outcome) }
 }
 
 fn failed(error: String) -> Response {

@@ -372,6 +372,12 @@ pub struct PaymentHandler {
     worker: String,
 }
 
+/// How the gateway was spoken to, until the attempt is concluded.
+struct Said {
+    via: Via,
+    checked: Option<Exchange>,
+}
+
 impl PaymentHandler {
     #[must_use]
     pub fn new(till: Arc<Till>, worker: &str) -> Self {
@@ -385,14 +391,12 @@ impl PaymentHandler {
         };
         let Some(payment) = self.till.store.payment(id).await? else { return Ok(over()) };
         let outcome = typed(ending.outcome);
-        let via = serde_json::from_value(ending.note["via"].clone()).unwrap_or(Via::Sent);
-        let checked: Option<Exchange> =
-            serde_json::from_value(ending.note["checked"].clone()).unwrap_or_default();
+        let said = ending.noted::<Said>();
         let heard = Heard {
-            via: if ending.lapsed { Via::Lapsed } else { via },
+            via: if ending.lapsed { Via::Lapsed } else { said.map_or(Via::Sent, |said| said.via) },
             outcome: &outcome,
             exchange: ending.exchange,
-            checked: checked.as_ref(),
+            checked: said.and_then(|said| said.checked.as_ref()),
             began_at: ending.started_at,
         };
         // Whoever takes an effect back goes on to the next one: what follows is claimed by somebody.
@@ -415,7 +419,7 @@ impl Handler for PaymentHandler {
             Tried {
                 exchange: talk.exchange,
                 rtt: talk.rtt,
-                note: json!({"via": talk.via, "checked": talk.checked}),
+                note: Some(Arc::new(Said { via: talk.via, checked: talk.checked })),
                 ..Tried::new(talk.outcome.map(|finding| json!(finding)))
             }
         })

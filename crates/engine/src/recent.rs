@@ -89,6 +89,7 @@ mod tests {
             traceparent: None,
             now,
             expires_at: now,
+            held_by: None,
         });
         message
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use metrics::counter;
-use serde_json::Value;
 use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Verdict};
 use tashika_domain::outcome::{Outcome, Reason};
@@ -185,7 +184,7 @@ impl Rescuer {
             verdict,
             outcome: &Outcome::Lost(lapsed_reason),
             exchange: None,
-            note: &Value::Null,
+            note: None,
             lapsed: true,
             started_at: lapsed.locked_at,
             rtt: Duration::ZERO,

@@ -272,7 +272,7 @@ async fn settle_once(
         verdict: &verdict,
         outcome: &tried.outcome,
         exchange: tried.exchange.as_ref(),
-        note: &tried.note,
+        note: tried.note.as_ref(),
         lapsed: false,
         started_at,
         rtt: tried.rtt,

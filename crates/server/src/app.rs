@@ -15,7 +15,7 @@ use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler, Gates, Ids, KeyRing,
+    Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler, Gates, Hand, Ids, KeyRing,
     MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler,
     ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
@@ -64,6 +64,7 @@ pub struct App {
     pub messages: Arc<Messages>,
     gates: Arc<Gates>,
     recent: Arc<Recent>,
+    hand: Arc<Hand>,
     courier: Courier,
 }
 
@@ -111,7 +112,8 @@ impl App {
         let gateway = gateway(&config.payments, &store)?;
         let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
         let (gates, recent) = (Arc::new(Gates::default()), Arc::new(Recent::default()));
-        let messages = Arc::new(Messages::new(
+        let hand = Arc::<Hand>::default();
+        let messages = Messages::new(
             store.clone(),
             clock,
             ids.clone(),
@@ -119,7 +121,8 @@ impl App {
             Arc::clone(&recent),
             Arc::new(key_ring(&config.queue, &store)),
             queue_rules(config),
-        ));
+        );
+        let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
         let courier = courier(&config.queue, config.queue.guard.clone())?;
         Ok(Self {
             store,
@@ -134,6 +137,7 @@ impl App {
             messages,
             gates,
             recent,
+            hand,
             courier,
         })
     }
@@ -191,7 +195,8 @@ impl App {
             .effect(webhook::KIND, self.webhook_handler(config, &worker))
             .effect(message::KIND, self.message_handler(config))
             .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
-            .gates(Arc::clone(&self.gates));
+            .gates(Arc::clone(&self.gates))
+            .hand(Lane::DELIVERIES, Arc::clone(&self.hand));
         if let Some(interval) = config.payments.reconcile_interval {
             let handler =
                 ReconcileHandler::new(Arc::clone(&self.till), interval, config.payments.rules.keep);

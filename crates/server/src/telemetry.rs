@@ -7,6 +7,7 @@
 //! before the shutdown are exported or given up within a deadline. It does not decide what is logged:
 //! each module logs where it handles something, with fields and without payloads.
 
+mod lines;
 pub mod metrics;
 pub mod trace;
 
@@ -26,6 +27,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::lines::{Fields, Lines};
 use crate::config::{LogConfig, LogFormat, TraceConfig};
 
 pub use metrics::Metrics;
@@ -88,7 +90,6 @@ pub fn init(logs: &LogConfig, traces: Option<&TraceConfig>) -> Result<Guard, Tel
 /// A boxed layer, so that both formats have one type.
 type BoxedLayer<S> = Box<dyn Layer<S> + Send + Sync>;
 
-/// Log lines: time in RFC 3339, level, target, the event's fields at the top, the innermost span.
 pub(crate) fn log_layer<S, W>(
     config: &LogConfig,
     writer: W,
@@ -103,13 +104,7 @@ where
     }
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     Ok(match config.format {
-        LogFormat::Json => layer
-            .json()
-            .flatten_event(true)
-            .with_current_span(true)
-            .with_span_list(false)
-            .with_filter(filter)
-            .boxed(),
+        LogFormat::Json => layer.fmt_fields(Fields).event_format(Lines).with_filter(filter).boxed(),
         LogFormat::Text => {
             layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed()
         }
@@ -191,6 +186,50 @@ mod tests {
         assert_eq!(line["span"]["request_id"], "r-1");
         let time = line["timestamp"].as_str().unwrap();
         assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
+    }
+
+    #[test]
+    fn whatever_is_logged_is_one_line_of_json() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let layer = log_layer(&logs(LogFormat::Json), move || writer.clone()).unwrap();
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let span = tracing::info_span!("work", who = "a\"b", outcome = tracing::field::Empty);
+            span.record("outcome", "確か");
+            span.in_scope(|| {
+                let ugly = "\"quoted\"\\ \n\u{1}\u{7f}\t 確か";
+                tracing::info!(
+                    r#type = ugly,
+                    nothing = None::<u64>,
+                    f = f64::NAN,
+                    half = 0.5,
+                    yes = true,
+                    ?ugly,
+                    "{ugly}"
+                );
+                tracing::warn!(parent: None, negative = -7, "alone");
+            });
+            tracing::info!("bare");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let [ugly, alone, bare] = &lines[..] else { panic!("{text}") };
+        let said = "\"quoted\"\\ \n\u{1}\u{7f}\t 確か";
+        assert_eq!((&ugly["type"], &ugly["message"]), (&said.into(), &said.into()));
+        assert_eq!(
+            (&ugly["f"], &ugly["half"], &ugly["yes"]),
+            (&serde_json::Value::Null, &0.5.into(), &true.into())
+        );
+        assert_eq!(
+            ugly["span"],
+            serde_json::json!({"name": "work", "who": "a\"b", "outcome": "確か"})
+        );
+        assert_eq!(
+            (&alone["level"], &alone["negative"], alone.get("span")),
+            (&"WARN".into(), &(-7).into(), None)
+        );
+        assert_eq!((&bare["message"], bare.get("span")), (&"bare".into(), None));
     }
 
     #[tokio::test]

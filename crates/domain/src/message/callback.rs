@@ -61,6 +61,7 @@ fn tell(
         traceparent: message.traceparent.clone(),
         now: attempt.now,
         expires_at: attempt.expires_at,
+        held_by: None,
     });
     changes
 }

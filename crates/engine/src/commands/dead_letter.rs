@@ -53,6 +53,7 @@ impl Messages {
                     traceparent: letter.traceparent.clone(),
                     now,
                     expires_at: now.plus(self.rules.keep),
+                    held_by: None,
                 });
                 let mut all = message::bury(letter);
                 all.extend(changes);

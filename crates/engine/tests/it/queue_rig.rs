@@ -18,7 +18,8 @@ use tashika_engine::commands::message::{
     Messages, Publish, Published, QueueError, QueueRules, Receipt,
 };
 use tashika_engine::{
-    Clock, Engine, Gates, Ids, KeyRing, MessageHandler, Recent, Running, ScheduleHandler, Traffic,
+    Clock, Engine, Gates, Hand, Ids, KeyRing, MessageHandler, Recent, Running, ScheduleHandler,
+    Traffic,
 };
 use tashika_providers::courier::{Courier, CourierConfig};
 use tashika_providers::guard::Guard;
@@ -189,6 +190,7 @@ pub struct Node {
     pub guard: Guard,
     gates: Arc<Gates>,
     recent: Arc<Recent>,
+    hand: Arc<Hand>,
     ids: Ids,
 }
 
@@ -230,7 +232,9 @@ impl Node {
             Arc::new(KeyRing::new(store.clone(), fixed)),
             QueueRules { dedup_window: WINDOW, keep: REMEMBER, guard: door },
         );
-        Self { store, clock, messages: Arc::new(messages), guard, gates, recent, ids }
+        let hand = Arc::<Hand>::default();
+        let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
+        Self { store, clock, messages, guard, gates, recent, hand, ids }
     }
 
     pub fn engine(&self, worker: &str, policy: &LanePolicy, at_once: u32) -> Engine {
@@ -261,6 +265,7 @@ impl Node {
             .effect(message::KIND, deliveries)
             .effect(schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
             .gates(Arc::clone(&self.gates))
+            .hand(Lane::DELIVERIES, Arc::clone(&self.hand))
     }
 
     pub fn start(&self) -> Running {

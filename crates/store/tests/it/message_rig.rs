@@ -63,6 +63,7 @@ pub fn draft(number: u64, asked: Asked) -> Draft {
         traceparent: Some("00-trace".into()),
         now: millis(i64::try_from(number).unwrap()),
         expires_at: at(FOREVER),
+        held_by: None,
     }
 }
 

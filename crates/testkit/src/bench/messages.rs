@@ -278,6 +278,7 @@ async fn delay(world: &World, count: usize) -> anyhow::Result<()> {
                 traceparent: None,
                 now,
                 expires_at: later,
+                held_by: None,
             });
             changes.extend(message);
         }

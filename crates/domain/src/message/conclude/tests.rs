@@ -22,6 +22,7 @@ fn message(asked: Asked) -> Message {
         traceparent: Some("00-trace".into()),
         now: created,
         expires_at: created,
+        held_by: None,
     });
     Message { state: State::Ready, ..message }
 }

@@ -7,8 +7,8 @@ use tashika_domain::message::{KIND, PARKED, State, schedule};
 use tashika_domain::{Lane, LanePolicy, Status, Timestamp};
 use tashika_engine::commands::message::{Messages, QueueRules};
 use tashika_engine::{
-    Carrier, Clock, Engine, Gates, Ids, KeyRing, MessageHandler, Recent, Running, ScheduleHandler,
-    Traffic,
+    Carrier, Clock, Engine, Gates, Hand, Ids, KeyRing, MessageHandler, Recent, Running,
+    ScheduleHandler, Traffic,
 };
 use tashika_providers::guard::Guard;
 use tashika_store::{EffectFilter, MessageFilter, Store, StoreError};
@@ -53,6 +53,7 @@ struct Node {
     messages: Arc<Messages>,
     gates: Arc<Gates>,
     recent: Arc<Recent>,
+    hand: Arc<Hand>,
 }
 
 impl Play for Scene {
@@ -121,7 +122,9 @@ fn node(scene: &Arc<Scene>, birth: &Birth<'_>, number: usize) -> anyhow::Result<
         Arc::new(keys),
         rules,
     );
-    Ok(Node { store, messages: Arc::new(messages), gates, recent })
+    let hand = Arc::<Hand>::default();
+    let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
+    Ok(Node { store, messages, gates, recent, hand })
 }
 
 /// The real engine of a node, speaking to the consumers of the world.
@@ -153,7 +156,8 @@ fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node, number: usize) -> 
         .lane(Lane::DELIVERIES, swarm.policy.clone())
         .lane(Lane::TIMERS, timers)
         .effect(schedule::KIND, ScheduleHandler(Arc::clone(&node.messages)))
-        .gates(Arc::clone(&node.gates));
+        .gates(Arc::clone(&node.gates))
+        .hand(Lane::DELIVERIES, Arc::clone(&node.hand));
     match scene.planted {
         Some(mistake) if planted::is_of_handler(mistake) => {
             engine.effect(KIND, planted::BadHandler { handler, mistake })
