@@ -6,10 +6,10 @@
 
 use uuid::Uuid;
 
-use crate::alert::{AlertResolution, NewAlert};
+use crate::alert::{Alert, AlertResolution, NewAlert};
 use crate::audit::NewAudit;
 use crate::billing::Billing;
-use crate::case::{CaseResolution, NewCase};
+use crate::case::{CaseClosing, CaseResolution, NewCase};
 use crate::effect::{EffectId, NewEffect, Verdict};
 use crate::lane::Lane;
 use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
@@ -128,11 +128,17 @@ pub enum Write {
     Withdraw(Withdraw),
     /// The record of one try.
     Attempt(Attempt),
+    /// A person's decision. Expects the case to be open.
+    CloseCase(CaseClosing),
     OpenCase(NewCase),
     /// Expects nothing: the case may have been closed by somebody else.
     ResolveCase(CaseResolution),
     PaymentLine(PaymentLine),
     MessageLog(Box<LogLine>),
+    /// An alert as it is now. Expects the version before this one.
+    AlertUpdate(Box<Alert>),
+    /// A new alert. Expects that none of its rule and subject is firing.
+    AlertInsert(Box<Alert>),
     /// Counts one more, if it is firing already.
     FireAlert(NewAlert),
     /// Expects nothing: it may not have been firing.

@@ -25,6 +25,7 @@ pub mod order;
 pub mod outcome;
 pub mod payment;
 pub mod race;
+pub mod text;
 pub mod time;
 pub mod webhook;
 

@@ -5,6 +5,7 @@
 //! Guarantees: an order in doubt is never sent again to a broker that does not recognise repeats,
 //! and an order that nobody can account for ends as a case, not as a guess.
 
+pub mod choices;
 pub mod request;
 pub mod result;
 

@@ -17,6 +17,7 @@
 
 mod adopt;
 pub mod ask;
+pub mod choices;
 pub mod conclude;
 mod draft;
 pub mod hear;

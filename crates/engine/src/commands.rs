@@ -1,6 +1,8 @@
 //! What callers may ask for: the same for HTTP, the command line, the console and programs.
 
+pub mod alert;
 pub mod billing;
+pub mod case;
 pub mod dead_letter;
 pub mod group;
 pub mod keys;

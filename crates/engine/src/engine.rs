@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tashika_domain::alert::notify::Channels;
+use tashika_domain::alert::rules::{Rule, defaults};
 use tashika_domain::changes::Lease;
 use tashika_domain::effect::{Effect, EffectId};
 use tashika_domain::ledger::Clearance;
@@ -18,6 +20,7 @@ use crate::dispatcher::Dispatcher;
 use crate::gatekeeper::{Gatekeeper, Gates};
 use crate::hand::Hand;
 use crate::handler::Handler;
+use crate::meter::Meter;
 use crate::pruner::Pruner;
 use crate::renewer::Renewer;
 use crate::rescuer::Rescuer;
@@ -44,6 +47,7 @@ pub struct Settings {
     pub keep_webhooks: Duration,
     /// How long messages and their log are kept, once they have ended.
     pub keep_messages: Duration,
+    pub alerts: AlertSettings,
     /// Joins a span to the trace that an effect came from.
     pub join_trace: fn(&tracing::Span, &str),
 }
@@ -59,7 +63,30 @@ impl Default for Settings {
             keep_audit: None,
             keep_webhooks: Duration::from_secs(90 * 24 * 3600),
             keep_messages: Duration::from_secs(7 * 24 * 3600),
+            alerts: AlertSettings::default(),
             join_trace: |_, _| {},
+        }
+    }
+}
+
+/// What is watched, how often, and who is told.
+#[derive(Clone, Debug)]
+pub struct AlertSettings {
+    pub rules: Vec<Rule>,
+    pub channels: Channels,
+    /// Between two looks.
+    pub every: Duration,
+    /// How long alerts are kept that are over.
+    pub keep: Duration,
+}
+
+impl Default for AlertSettings {
+    fn default() -> Self {
+        Self {
+            rules: defaults(),
+            channels: Channels::default(),
+            every: Duration::from_secs(10),
+            keep: Duration::from_secs(90 * 24 * 3600),
         }
     }
 }
@@ -79,6 +106,8 @@ pub struct Engine {
     gates: Option<Arc<Gates>>,
     /// Where effects of a lane are born in our hands, to be started by the dispatcher.
     pub(crate) hand: Option<(Lane, Arc<Hand>)>,
+    /// What this process has counted.
+    pub(crate) meter: Arc<Meter>,
     /// Effects that were born in the hands of this process and are performed for a caller.
     callers: TaskTracker,
     claims: bool,
@@ -98,6 +127,7 @@ impl Engine {
             held: Held::default(),
             gates: None,
             hand: None,
+            meter: Arc::default(),
             callers: TaskTracker::new(),
             claims: true,
         }
@@ -153,6 +183,13 @@ impl Engine {
         self
     }
 
+    /// Watches what this process counts.
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = meter;
+        self
+    }
+
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
@@ -188,13 +225,14 @@ impl Engine {
             let keeper = Gatekeeper::new(store, engine.clock, ids, Arc::clone(gates), look_every);
             agents.spawn(keeper.run(stop.clone()));
         }
+        // Every process watches: what it counts, nobody else can see.
+        agents.spawn(Watchman::new(Arc::clone(&engine)).run(stop.clone()));
         if !engine.claims {
             agents.close();
             return Running { engine, stop, agents };
         }
         agents.spawn(Rescuer::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Pruner::new(Arc::clone(&engine)).run(stop.clone()));
-        agents.spawn(Watchman::new(Arc::clone(&engine)).run(stop.clone()));
         agents.spawn(Sealer::new(Arc::clone(&engine)).run(stop.clone()));
         agents.close();
         Running { engine, stop, agents }

@@ -6,6 +6,8 @@
 //! through `domain`, and what is written about it goes through one commit. It never keeps a promise
 //! in memory: whatever must happen later is an effect.
 
+mod alert;
+mod case;
 mod clock;
 pub mod commands;
 mod confirm;
@@ -18,6 +20,7 @@ mod hand;
 mod handler;
 mod keyring;
 mod message;
+mod meter;
 mod order;
 mod pace;
 mod payment;
@@ -34,10 +37,11 @@ mod watchman;
 mod webhook;
 mod worker;
 
+pub use alert::AlertHandler;
 pub use clock::{Clock, Dice, Ids};
 pub use confirm::Confirmers;
 pub use dispatcher::Dispatcher;
-pub use engine::{Engine, Running, Settings};
+pub use engine::{AlertSettings, Engine, Running, Settings};
 pub use event::EventHandler;
 pub use expiry::ExpiryHandler;
 pub use gatekeeper::{Gate, Gatekeeper, Gates};
@@ -45,6 +49,7 @@ pub use hand::{Hand, Place};
 pub use handler::{BoxFuture, Ending, Handler, Job, Settled, Simple, Tried};
 pub use keyring::{KeyRing, RotateError};
 pub use message::{Carrier, MessageHandler};
+pub use meter::{Buckets, Meter};
 pub use order::OrderHandler;
 pub use pace::Pace;
 pub use payment::{PaymentHandler, Till};
@@ -55,4 +60,5 @@ pub use rescuer::Rescuer;
 pub use sandbox::StoredBook;
 pub use schedule::ScheduleHandler;
 pub use traffic::Traffic;
+pub use watchman::Watchman;
 pub use webhook::WebhookHandler;

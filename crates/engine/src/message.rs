@@ -10,12 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use metrics::{counter, histogram};
 use serde_json::json;
+use tashika_domain::case::{NewCase, dead_letter};
 use tashika_domain::effect::Verdict;
 use tashika_domain::message::asked::{WORKER, host_of};
 use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
-use tashika_domain::message::{CANCELLED, Message, PARKED, Response, State, public_id};
+use tashika_domain::message::{CANCELLED, KIND, Message, PARKED, Response, State, public_id};
 use tashika_domain::outcome::{Outcome, Reason};
-use tashika_domain::{Changes, Timestamp};
+use tashika_domain::{Changes, Timestamp, Write};
 use tashika_providers::courier::{Courier, Delivered, Known, Parcel};
 use tashika_providers::upstash;
 use tashika_providers::workers::Workers;
@@ -206,13 +207,15 @@ impl MessageHandler {
             expires_at: ending.now.plus(self.keep),
             reopen: self.reopen,
         };
-        let Concluded { verdict, changes } = conclude(&message, &attempt);
+        let Concluded { verdict, mut changes } = conclude(&message, &attempt);
+        // One that was cancelled meanwhile is given up, too, and is no dead letter.
+        let is_dead = message.state == State::Ready && matches!(verdict, Verdict::Aborted { .. });
+        if is_dead && is_own(&message) {
+            changes.push(Write::OpenCase(own_letter(&message, &attempt)));
+        }
         let mut settled = Settled::new(verdict, changes);
         settled.recorded = true;
         let gates = Arc::clone(&self.gates);
-        // One that was cancelled meanwhile is given up, too, and is no dead letter.
-        let is_dead =
-            message.state == State::Ready && matches!(settled.verdict, Verdict::Aborted { .. });
         settled.after = Some(Box::new(move || {
             report(&message, &attempt);
             if is_dead {
@@ -227,6 +230,21 @@ impl MessageHandler {
 /// Whether a message is Tashika's own, to a worker that the operator has named.
 fn is_own(message: &Message) -> bool {
     message.asked.url.starts_with(WORKER)
+}
+
+/// A worker that the operator has named does not take what it should: somebody must look.
+fn own_letter(message: &Message, attempt: &Attempted) -> NewCase {
+    let reason = attempt.reason.as_ref();
+    let error = reason.map_or_else(String::new, |reason| reason.message.clone());
+    let worker = message.asked.url.trim_start_matches(WORKER);
+    let summary = format!("The worker {worker} did not take a message: {error}.");
+    let details = json!({
+        "worker": worker,
+        "attempts": attempt.failures + 1,
+        "code": reason.map(|reason| &reason.code),
+        "error": error,
+    });
+    dead_letter(KIND, message.id.to_string(), summary, &details, attempt.now)
 }
 
 /// Messages of our own are tried as often, and as far apart, as the operator has set for their lane.

@@ -248,6 +248,16 @@ impl Till {
 
     /// Asks where the payment stands, and fences off an authorization that has not happened.
     pub(crate) async fn ask(&self, payment: &Payment, subject: Subject) -> Talk {
+        self.ask_and_fence(payment, subject, false).await
+    }
+
+    /// The same, and fences off what the gateway has begun and not ended, too: a person says that it has
+    /// not happened, and then it must not happen later.
+    pub(crate) async fn fence_off(&self, payment: &Payment, subject: Subject) -> Talk {
+        self.ask_and_fence(payment, subject, true).await
+    }
+
+    async fn ask_and_fence(&self, payment: &Payment, subject: Subject, begun: bool) -> Talk {
         let now = self.clock.now();
         let status = self.gateway.status(charge(payment, now)).await;
         let Outcome::Done(remote) = &status.outcome else {
@@ -255,6 +265,7 @@ impl Till {
         };
         let must_fence = match remote.state {
             RemoteState::NotFound => true,
+            RemoteState::Pending if begun => true,
             // An earlier fence may still arrive and release what is shown here: it is sent again under
             // its own key, and its answer decides.
             RemoteState::Authorized | RemoteState::Pending => payment.is_fenced(subject),

@@ -23,6 +23,7 @@ pub struct Pruned {
     pub webhooks: u64,
     pub messages: u64,
     pub audit: u64,
+    pub alerts: u64,
 }
 
 impl Pruner {
@@ -85,6 +86,14 @@ impl Pruner {
             }
         }
         while store.prune_message_log(before, BATCH).await? > 0 {}
+        let before = now.minus(self.engine.settings.alerts.keep);
+        loop {
+            let removed = store.prune_alerts(before, BATCH).await?;
+            pruned.alerts += removed;
+            if removed == 0 {
+                break;
+            }
+        }
         if let Some(keep) = self.engine.settings.keep_audit {
             loop {
                 let removed = store.prune_audit(now.minus(keep), BATCH).await?;

@@ -81,9 +81,9 @@ impl Window {
 /// A difference that a person has to look at.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Difference {
+pub(crate) struct Difference {
     subject: String,
-    summary: String,
+    pub summary: String,
     ours: Option<String>,
     gateways: Option<String>,
 }
@@ -225,7 +225,7 @@ impl ReconcileHandler {
 
 /// What still differs after the gateway's word has been taken over. What is under way will be asked
 /// about anyway.
-fn difference(payment: &Payment, remote: &Remote) -> Option<Difference> {
+pub(crate) fn difference(payment: &Payment, remote: &Remote) -> Option<Difference> {
     if !payment.is_at_rest() {
         return None;
     }

@@ -18,6 +18,7 @@ use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
 use tashika_store::{CommitError, Lapsed, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::case;
 use crate::engine::{Engine, lease};
 use crate::handler::{Ending, Settled};
 use crate::worker;
@@ -218,6 +219,7 @@ impl Rescuer {
         if !recorded {
             changes.push(Write::Attempt(record));
         }
+        changes.extend(case::given_up(effect, &verdict, now));
         let settlement = worker::settlement(&self.engine, effect, verdict, now);
         // Its worker may have come back meanwhile, and be at work.
         let unheard_since = Some(lapsed.locked_at);

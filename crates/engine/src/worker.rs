@@ -20,6 +20,7 @@ use tashika_domain::{Changes, Timestamp, Write, digest};
 use tashika_store::{CommitError, Key, StoreError};
 use tracing::{Instrument as _, field};
 
+use crate::case;
 use crate::engine::{Engine, lease};
 use crate::handler::{Ending, Handler, Job, Settled, Tried};
 
@@ -289,6 +290,7 @@ async fn settle_once(
     {
         changes.push(Write::Attempt(record));
     }
+    changes.extend(case::given_up(effect, &settled.verdict, now));
     changes.push(Write::Settle(settlement(engine, effect, settled.verdict.clone(), now)));
     engine.store.commit(changes).await?;
     if let Some(after) = settled.after {

@@ -7,17 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
-use tashika_domain::{Lane, event, message, order, payment, webhook};
+use tashika_domain::alert::notify::Channels;
+use tashika_domain::{Lane, alert, case, event, message, order, payment, webhook};
+use tashika_engine::commands::alert::Alerts;
 use tashika_engine::commands::billing::Billings;
+use tashika_engine::commands::case::{
+    DeadLetterCases, Desk, DifferenceCases, OrderCases, PaymentCases,
+};
 use tashika_engine::commands::message::{Messages, QueueRules};
 use tashika_engine::commands::order::Orders;
 use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler, Gates, Hand, Ids, KeyRing,
-    MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND, Recent, ReconcileHandler,
-    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
+    AlertHandler, AlertSettings, Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler,
+    Gates, Hand, Ids, KeyRing, MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND,
+    Recent, ReconcileHandler, ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -38,9 +43,10 @@ use tashika_providers::workers::{Worker, WorkerError, Workers};
 use tashika_store::{Store, StoreError};
 
 use crate::config::{
-    ANSWER_MARGIN, Adapter, BrokerConfig, Config, EventConfig, GatewayKind, PaymentConfig,
-    QueueConfig, RateLimits, SourceConfig, WebhookConfig,
+    ANSWER_MARGIN, Adapter, AlertConfig, BrokerConfig, Config, EventConfig, GatewayKind,
+    PaymentConfig, QueueConfig, RateLimits, SourceConfig, WebhookConfig,
 };
+use crate::http::alerts;
 use crate::telemetry::span_parent;
 
 /// How long a destination may take to be connected to.
@@ -57,6 +63,8 @@ pub struct App {
     pub broker: Arc<dyn Broker>,
     pub till: Arc<Till>,
     sinks: Vec<Arc<Sink>>,
+    /// Where alerts are posted to.
+    alert_sink: Option<Arc<Sink>>,
     /// Whom webhooks are forwarded to.
     workers: Arc<Workers>,
     confirmers: Confirmers,
@@ -81,6 +89,8 @@ pub enum AppError {
     Gateway(#[from] HttpGatewayConfigError),
     #[error("EVENT_SINK_URLS, EVENT_SINK_SECRET: {0}")]
     Sink(#[from] SinkError),
+    #[error("ALERT_WEBHOOK_URL, ALERT_WEBHOOK_SECRET: {0}")]
+    AlertSink(#[source] SinkError),
     #[error("WEBHOOK_FORWARD, WEBHOOK_FORWARD_SECRET: {0}")]
     Worker(#[from] WorkerError),
     #[error("QSTASH_URL, QSTASH_TOKEN: {0}")]
@@ -101,6 +111,7 @@ impl App {
         let ids = Ids::random(clock);
         let broker = broker(&config.broker, &ids)?;
         let sinks = sinks(&config.events)?;
+        let alert_sink = alert_sink(&config.alerts).map_err(AppError::AlertSink)?;
         let workers = Arc::new(workers(config)?);
         let confirmers = confirmers(&config.webhooks)?;
         let url = config.database_url.expose_secret();
@@ -132,6 +143,7 @@ impl App {
             broker,
             till,
             sinks,
+            alert_sink,
             workers,
             confirmers,
             messages,
@@ -165,6 +177,32 @@ impl App {
         )
     }
 
+    /// Where cases are decided: each kind is one line.
+    #[must_use]
+    pub fn desk(&self, config: &Config, orders: &Arc<Orders>, payments: &Arc<Payments>) -> Desk {
+        let (store, clock) = (self.store.clone(), self.clock);
+        let (orders, payments) = (Arc::clone(orders), Arc::clone(payments));
+        let unknown = PaymentCases { store: store.clone(), payments: Arc::clone(&payments) };
+        let difference = DifferenceCases { store: store.clone(), clock, payments };
+        let letters = DeadLetterCases {
+            store: store.clone(),
+            clock,
+            messages: Arc::clone(&self.messages),
+            keep: config.lane(&Lane::WEBHOOKS).keep,
+        };
+        Desk::new(store.clone(), clock)
+            .with(payment::CASE_UNKNOWN, unknown)
+            .with(payment::CASE_DIFFERENCE, difference)
+            .with(order::CASE_UNANSWERED, OrderCases { store, orders })
+            .with(case::DEAD_LETTER, letters)
+    }
+
+    #[must_use]
+    pub fn alerts(&self, config: &Config) -> alerts::Face {
+        let alerts = Alerts::new(self.store.clone(), self.clock);
+        alerts::Face { alerts, rules: config.alerts.rules.clone() }
+    }
+
     #[must_use]
     pub fn outbox(&self) -> Outbox {
         Outbox::new(self.store.clone(), self.clock)
@@ -183,6 +221,7 @@ impl App {
             keep_messages: config.queue.keep,
             seal_every: config.seal_interval,
             keep_audit: config.keep_audit,
+            alerts: self.watched(config),
             join_trace: span_parent,
         };
         let worker = settings.worker.clone();
@@ -192,6 +231,7 @@ impl App {
             .effect(payment::KIND, PaymentHandler::new(Arc::clone(&self.till), &worker))
             .effect(payment::EXPIRY_KIND, ExpiryHandler::new(Arc::clone(&self.till), &worker))
             .effect(event::KIND, EventHandler::new(&self.sinks))
+            .effect(alert::notify::KIND, AlertHandler::new(self.alert_sink.clone()))
             .effect(webhook::KIND, self.webhook_handler(config, &worker))
             .effect(message::KIND, self.message_handler(config))
             .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
@@ -216,6 +256,20 @@ impl App {
             }
         }
         if works { engine } else { engine.without_claims() }
+    }
+
+    fn watched(&self, config: &Config) -> AlertSettings {
+        let config_of = &config.alerts;
+        AlertSettings {
+            rules: config_of.rules.clone(),
+            channels: Channels {
+                webhook: self.alert_sink.as_ref().map(|sink| sink.name().to_owned()),
+                mail_to: config_of.mail_to.clone(),
+                keep: config.lane(&Lane::EVENTS).keep,
+            },
+            every: config_of.every,
+            keep: config_of.keep,
+        }
     }
 
     fn message_handler(&self, config: &Config) -> MessageHandler {
@@ -328,6 +382,13 @@ fn sinks(config: &EventConfig) -> Result<Vec<Arc<Sink>>, SinkError> {
         Sink::new(url.expose_secret(), secret, config.sink_timeout).map(Arc::new)
     };
     config.sink_urls.iter().map(open).collect()
+}
+
+fn alert_sink(config: &AlertConfig) -> Result<Option<Arc<Sink>>, SinkError> {
+    let Some(url) = &config.webhook_url else { return Ok(None) };
+    let sink =
+        Sink::new(url.expose_secret(), config.webhook_secret.as_ref(), config.webhook_timeout)?;
+    Ok(Some(Arc::new(sink)))
 }
 
 fn confirmers(config: &WebhookConfig) -> Result<Confirmers, ShotstackError> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use args::{AuditArgs, BenchArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs};
+use args::{AlertsArgs, AuditArgs, BenchArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs};
 
 /// Makes every call to somebody else's API end in a known state.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub enum Command {
     Migrate,
     /// Look at effects and act on them
     Outbox(OutboxArgs),
+    /// Look at alerts, and print their rules for Prometheus and Grafana
+    Alerts(AlertsArgs),
     /// Check that the audit log is what was written
     Audit(AuditArgs),
     /// Check configuration, database, leases and broker, and say what to do

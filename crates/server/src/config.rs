@@ -5,6 +5,7 @@
 //! (`rules`), and that secrets are shown nowhere. It does not watch for changes: a new configuration
 //! takes a restart.
 
+mod alert;
 pub mod documentation;
 pub mod keys;
 mod payments;
@@ -25,6 +26,7 @@ use tashika_domain::order::OrderRules;
 use tashika_domain::{Lane, LanePolicy};
 use url::Url;
 
+pub use alert::AlertConfig;
 pub use payments::{EventConfig, GatewayKind, PaymentConfig};
 pub use queue::{QstashConfig, QueueConfig};
 pub use rules::ANSWER_MARGIN;
@@ -62,6 +64,7 @@ pub struct Config {
     pub events: EventConfig,
     pub webhooks: WebhookConfig,
     pub queue: QueueConfig,
+    pub alerts: AlertConfig,
     pub seal_interval: Duration,
     /// `None`: for ever.
     pub keep_audit: Option<Duration>,
@@ -268,6 +271,7 @@ fn build(read: &mut Reader) -> Config {
         events: payments::events(read),
         webhooks: webhooks::webhooks(read),
         queue: queue::queue(read),
+        alerts: alert::alerts(read),
         seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
         keep_audit: match read.float("AUDIT_KEEP_DAYS") {
             0.0 => None,

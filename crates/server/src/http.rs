@@ -9,17 +9,19 @@
 //! | `body`, `json` | reading what was sent |
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
-//! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `watch`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `cases`, `alerts`, `health` | the handlers; `schema` describes what they take and answer |
 //! | `qstash` | the message queue: everything under `/v2`, with errors of its own form |
-//! | `idempotency`, `page`, `payment_json` | what handlers share |
+//! | `idempotency`, `operator`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
 //! [`problem::Problem`] and never render an error themselves.
 
+pub mod alerts;
 pub mod audit;
 pub mod auth;
 pub mod billings;
 pub mod body;
+pub mod cases;
 pub mod docs;
 mod edge;
 pub mod health;
@@ -28,6 +30,7 @@ mod idempotency;
 pub mod json;
 pub mod language;
 pub mod listener;
+mod operator;
 pub mod orders;
 mod page;
 mod payment_json;
@@ -37,7 +40,6 @@ pub mod qstash;
 pub mod request_id;
 pub mod router;
 mod schema;
-pub mod watch;
 pub mod webhooks;
 
 pub use auth::Client;

@@ -7,6 +7,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod http;
+pub mod monitoring;
 pub mod run;
 pub mod signals;
 pub mod telemetry;

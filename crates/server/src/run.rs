@@ -1,5 +1,6 @@
 //! What the commands do.
 
+mod alerts;
 mod audit;
 mod bench;
 mod doctor;
@@ -13,6 +14,7 @@ use secrecy::ExposeSecret as _;
 use tashika_store::Store;
 use tashika_testkit::sim;
 
+pub use alerts::alerts;
 pub use audit::verify as audit;
 pub use bench::bench;
 pub use doctor::doctor;

@@ -9,6 +9,7 @@
 
 mod lines;
 pub mod metrics;
+mod tee;
 pub mod trace;
 
 use std::io::IsTerminal as _;

@@ -79,6 +79,8 @@ pub enum Key {
     Billing,
     /// The key that keeps duplicates of a message out.
     Message,
+    /// The rule and subject of a firing alert.
+    Alert,
     /// The name of a queue, a flow control, a group of URLs, a schedule.
     Name,
 }
@@ -91,6 +93,7 @@ impl std::fmt::Display for Key {
             Self::Event => "event",
             Self::Billing => "billing",
             Self::Message => "message",
+            Self::Alert => "alert",
             Self::Name => "name",
         })
     }

@@ -53,6 +53,7 @@ use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::{Changes, NewEffect, Write};
 use uuid::Uuid;
 
+pub use alert::AlertFilter;
 pub use attempt::AttemptRecord;
 pub use audit::{AuditFilter, Seal, SealedLine};
 pub use case::CaseFilter;
@@ -281,6 +282,8 @@ pub(crate) fn row_of(write: &Write) -> Option<(&'static str, Uuid)> {
         Write::GroupInsert(row) | Write::GroupUpdate(row) => ("url_groups", row.id),
         Write::ScheduleInsert(row) | Write::ScheduleUpdate(row) => ("schedules", row.id),
         Write::KeysInsert(_) | Write::KeysUpdate(_) => ("signing_keys", SigningKeys::ID),
+        Write::CloseCase(end) => ("cases", end.id),
+        Write::AlertInsert(row) | Write::AlertUpdate(row) => ("alerts", row.id),
         _ => return None,
     })
 }
@@ -319,13 +322,16 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::Reschedule(_) => 28,
         Write::Withdraw(_) => 29,
         Write::Attempt(_) => 30,
-        Write::OpenCase(_) => 31,
-        Write::ResolveCase(_) => 32,
-        Write::PaymentLine(_) => 33,
-        Write::MessageLog(_) => 34,
-        Write::FireAlert(_) => 35,
-        Write::ResolveAlert(_) => 36,
-        Write::Race(_) => 37,
-        Write::Audit(_) => 38,
+        Write::CloseCase(_) => 31,
+        Write::OpenCase(_) => 32,
+        Write::ResolveCase(_) => 33,
+        Write::PaymentLine(_) => 34,
+        Write::MessageLog(_) => 35,
+        Write::AlertUpdate(_) => 36,
+        Write::AlertInsert(_) => 37,
+        Write::FireAlert(_) => 38,
+        Write::ResolveAlert(_) => 39,
+        Write::Race(_) => 40,
+        Write::Audit(_) => 41,
     }
 }

@@ -48,6 +48,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0005_confirmations.sqlite.sql"),
         postgres: include_str!("../migrations/0005_confirmations.pg.sql"),
     },
+    Migration {
+        version: 9,
+        name: "watch",
+        sqlite: include_str!("../migrations/0009_watch.sqlite.sql"),
+        postgres: include_str!("../migrations/0009_watch.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

@@ -82,4 +82,20 @@ impl Store {
         })
         .await
     }
+
+    /// How many races of a scenario have ended in a way since a moment.
+    pub async fn race_count(
+        &self,
+        scenario: &str,
+        resolution: &str,
+        since: Timestamp,
+    ) -> Result<i64, StoreError> {
+        let sql = "select count(*) as n from race_conditions
+             where scenario = $1 and resolution = $2 and detected_at > $3";
+        let params = vec![scenario.into(), resolution.into(), since.into()];
+        let found = self.query(sql.to_owned(), params, |row| {
+            Reader::named(row, "race_conditions", "count").int("n")
+        });
+        Ok(found.await?.pop().unwrap_or(0))
+    }
 }

@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 pub struct Wakeups {
     state: Mutex<State>,
     notify: Notify,
+    /// For the watchman: something was opened or closed that alerts are about.
+    attention: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,12 @@ impl Wakeups {
         self.notify.notified().await;
     }
 
+    /// Resolves when a case or an alert was opened or closed since the last call, at once if it already
+    /// was.
+    pub async fn attention(&self) {
+        self.attention.notified().await;
+    }
+
     /// Takes the marked lanes.
     pub fn take(&self) -> BTreeSet<Lane> {
         std::mem::take(&mut self.lock().lanes)
@@ -88,6 +96,8 @@ pub(crate) struct Work {
     pub due: BTreeMap<Lane, Timestamp>,
     /// The earliest effect that is due at another moment.
     pub later: Option<Timestamp>,
+    /// Whether the watchman has something new to look at.
+    pub attention: bool,
 }
 
 impl Work {
@@ -109,6 +119,11 @@ impl Work {
                         work.at(run_at);
                     }
                 }
+                Write::OpenCase(_)
+                | Write::CloseCase(_)
+                | Write::ResolveCase(_)
+                | Write::FireAlert(_)
+                | Write::ResolveAlert(_) => work.attention = true,
                 _ => {}
             }
         }
@@ -132,6 +147,9 @@ impl Work {
         self.due.keys().for_each(|lane| wakeups.mark(lane));
         if let Some(at) = self.later {
             wakeups.mark_due(at);
+        }
+        if self.attention {
+            wakeups.attention.notify_one();
         }
     }
 }

@@ -102,7 +102,7 @@ pub fn conclude(
     Some((draft.finish(), verdict))
 }
 
-fn record(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>) {
+pub(super) fn record(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>) {
     let (outcome, reason) = match heard.outcome {
         Outcome::Done(_) => ("done", None),
         Outcome::Refused(reason) => ("refused", Some(reason)),

@@ -5,10 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    ALERT_VERIFICATION, At, CASE_UNKNOWN, Doubt, EXPIRY_KIND, FAILURE_MAX, KIND, Operation,
-    OperationKind, Payment, Refund, RefundStatus, RequestKey, Subject, status,
+    At, CASE_UNKNOWN, Doubt, EXPIRY_KIND, FAILURE_MAX, KIND, Operation, OperationKind, Payment,
+    Refund, RefundStatus, RequestKey, Subject, status,
 };
-use crate::alert::{AlertResolution, NewAlert, Severity};
 use crate::audit::{Actor, NewAudit};
 use crate::case::{CaseResolution, NewCase};
 use crate::changes::{Changes, PaymentLine, Write};
@@ -338,26 +337,18 @@ impl<'a> Draft<'a> {
     /// Software has done what it can: a person decides, with the timeline before them.
     pub fn open_case(&mut self, subject: Subject, message: &'static str, error: &Reason) {
         let operation = name_of(subject);
-        let labels = json!({
+        // The alert about all of them shows the newest one's.
+        let details = json!({
             "paymentId": self.payment.id,
             "operation": operation,
             "error": format!("{}: {}", error.code, error.message),
+            "alert": message,
         });
         self.record(
             "verification_failed",
             &json!({"operation": operation, "alert": message,
             "code": error.code, "message": error.message}),
         );
-        let alert = NewAlert {
-            id: self.id("alert"),
-            rule: ALERT_VERIFICATION,
-            subject: self.payment.id.to_string(),
-            severity: Severity::High,
-            message,
-            labels: labels.to_string(),
-            now: self.at.now,
-        };
-        self.push(Write::FireAlert(alert));
         let request = &self.payment.request;
         let summary = format!(
             "Nobody can say whether the {operation} of payment {} ({} {}) happened at {}.",
@@ -370,7 +361,7 @@ impl<'a> Draft<'a> {
             subject_id: self.payment.id.to_string(),
             summary,
             actions: super::resolve::ACTIONS.to_vec(),
-            details: labels.to_string(),
+            details: details.to_string(),
             now: self.at.now,
         };
         self.push(Write::OpenCase(case));
@@ -386,14 +377,9 @@ impl<'a> Draft<'a> {
         let (subject_id, now) = (self.payment.id.to_string(), self.at.now);
         self.changes.push(Write::ResolveCase(CaseResolution {
             kind: CASE_UNKNOWN,
-            subject_id: subject_id.clone(),
+            subject_id,
             action: action.into(),
             note,
-            now,
-        }));
-        self.changes.push(Write::ResolveAlert(AlertResolution {
-            rule: ALERT_VERIFICATION,
-            subject: subject_id,
             now,
         }));
     }

@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use super::adopt::{authorized, captured, close_refund, fail, keep_watch, voided};
+use super::conclude::{Heard, record};
 use super::draft::{Decided, Draft};
 use super::remote::code;
 use super::status::Event;
 use super::{At, OperationKind, Payment, Subject};
 use crate::audit::Actor;
-use crate::outcome::Reason;
+use crate::outcome::{Outcome, Reason};
 
 /// What a case of a payment offers.
 pub const ACTIONS: [&str; 4] = ["charged", "not_charged", "refunded", "verify"];
@@ -42,6 +43,16 @@ impl Resolution {
     }
 }
 
+/// The authorization that must not be executed any more before anybody may say that it was not.
+#[must_use]
+pub fn to_fence(payment: &Payment, resolution: Resolution) -> Option<Subject> {
+    let authorize = Subject::Operation(OperationKind::Authorize);
+    let given_up = |(subject, doubt): (Subject, &super::Doubt)| {
+        (subject == authorize && doubt.given_up).then_some(subject)
+    };
+    (resolution == Resolution::NotCharged).then(|| payment.doubts().find_map(given_up)).flatten()
+}
+
 /// Why a decision cannot be taken over. Nothing is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveRefusal {
@@ -49,6 +60,13 @@ pub enum ResolveRefusal {
     NoCase,
     #[error("this answer does not fit what is in doubt")]
     DoesNotFit,
+}
+
+/// What the gateway said when it was asked to make the person's word final.
+#[derive(Clone, Copy, Debug)]
+pub struct Fenced<'a> {
+    pub subject: Subject,
+    pub heard: &'a Heard<'a>,
 }
 
 /// Ends everything that software has given up on, as the person says.
@@ -59,6 +77,18 @@ pub fn resolve(
     who: &str,
     at: At<'_>,
 ) -> Result<Decided, ResolveRefusal> {
+    resolve_fenced(payment, resolution, note, who, None, at)
+}
+
+/// The same, after the gateway was asked not to execute it any more.
+pub fn resolve_fenced(
+    payment: &Payment,
+    resolution: Resolution,
+    note: &str,
+    who: &str,
+    fenced: Option<Fenced<'_>>,
+    at: At<'_>,
+) -> Result<Decided, ResolveRefusal> {
     let given_up: Vec<Subject> =
         payment.doubts().filter(|(_, doubt)| doubt.given_up).map(|(subject, _)| subject).collect();
     if given_up.is_empty() {
@@ -66,7 +96,12 @@ pub fn resolve(
     }
     let mut draft = Draft::of(payment, at);
     draft.actor = Actor::operator(who);
-    let decision = json!({"decision": resolution.as_str(), "note": note});
+    let mut decision = json!({"decision": resolution.as_str(), "note": note});
+    if let Some(Fenced { subject, heard }) = fenced {
+        record(&mut draft, subject, heard);
+        // If it could not be fenced, a late execution is still possible: it is noticed, and undone.
+        decision["fenced"] = json!(matches!(heard.outcome, Outcome::Done(_)));
+    }
     draft.audit("payment.resolved".to_owned(), &decision);
     draft.line("person", &json!({"decision": resolution.as_str(), "note": note, "who": who}));
     for subject in given_up {

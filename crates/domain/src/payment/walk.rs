@@ -43,7 +43,6 @@ struct Memory {
     timers: BTreeSet<String>,
     ledger: BTreeMap<LedgerKey, LedgerStatus>,
     case: bool,
-    alert: bool,
     keys: u32,
     now: Timestamp,
     path: Vec<String>,
@@ -96,8 +95,6 @@ impl Memory {
                 }
                 Write::OpenCase(case) => self.case |= case.kind == CASE_UNKNOWN,
                 Write::ResolveCase(_) => self.case = false,
-                Write::FireAlert(_) => self.alert = true,
-                Write::ResolveAlert(_) => self.alert = false,
                 _ => {}
             }
         }
@@ -137,7 +134,7 @@ impl Memory {
                 self.fail("under way, and nobody goes on with it");
             }
         }
-        if payment.verification_failed() != self.case || self.case != self.alert {
+        if payment.verification_failed() != self.case {
             self.fail("given up without a case, or a case about nothing");
         }
         let amounts = payment.captured_amount <= payment.request.amount
@@ -400,7 +397,6 @@ fn birth(capture: CaptureMode, rules: &PaymentRules) -> Memory {
         timers: BTreeSet::new(),
         ledger: BTreeMap::new(),
         case: false,
-        alert: false,
         keys: 0,
         now,
         path: Vec::new(),

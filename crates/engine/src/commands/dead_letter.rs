@@ -29,7 +29,21 @@ impl Messages {
 
     /// Removes a dead letter. False if it is not one any more.
     pub async fn bury(&self, letter: &Message) -> Result<bool, QueueError> {
-        Ok(self.settle_letter(letter, |letter, _| (message::bury(letter), None)).await?.is_some())
+        self.bury_with(letter, &Changes::new()).await
+    }
+
+    /// The same, in one commit with something else.
+    pub(crate) async fn bury_with(
+        &self,
+        letter: &Message,
+        more: &Changes,
+    ) -> Result<bool, QueueError> {
+        let bury = |letter: &Message, _| {
+            let mut changes = message::bury(letter);
+            changes.extend(more.clone());
+            (changes, None)
+        };
+        Ok(self.settle_letter(letter, bury).await?.is_some())
     }
 
     /// Sends a dead letter again, as a new message. `None` if it is not a dead letter any more.
@@ -37,6 +51,16 @@ impl Messages {
         &self,
         letter: &Message,
         overrides: &Spec,
+    ) -> Result<Option<Uuid>, QueueError> {
+        self.resend_with(letter, overrides, &Changes::new()).await
+    }
+
+    /// The same, in one commit with something else.
+    pub(crate) async fn resend_with(
+        &self,
+        letter: &Message,
+        overrides: &Spec,
+        more: &Changes,
     ) -> Result<Option<Uuid>, QueueError> {
         let id = self.next_id();
         let resent = self
@@ -57,6 +81,7 @@ impl Messages {
                 });
                 let mut all = message::bury(letter);
                 all.extend(changes);
+                all.extend(more.clone());
                 (all, Some(again))
             })
             .await?;

@@ -286,7 +286,10 @@ impl Messages {
                     self.hand_over(&changes, places).await;
                     return Ok(plan.receipts);
                 }
-                Err(CommitError::Store(error)) => return Err(error.into()),
+                Err(CommitError::Store(error)) => {
+                    counter!("queue_publish_failures_total").increment(drafts.len() as u64);
+                    return Err(error.into());
+                }
                 Err(CommitError::Taken(Key::Message)) => look_up = true,
                 // Somebody else has changed a gate at the same moment.
                 Err(_) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use serde_json::Value;
 use tashika_domain::audit::Actor;
-use tashika_domain::case::{Case, CaseResolution, CaseStatus};
+use tashika_domain::case::{Case, CaseStatus, Decision};
 use tashika_domain::changes::{LedgerTouch, Requeue};
 use tashika_domain::ledger::{self, LedgerKey, LedgerSettlement, LedgerStatus, Recall};
 use tashika_domain::order::{
@@ -283,10 +283,22 @@ impl Orders {
         resolution: Resolution,
         note: &str,
     ) -> Result<(), ResolveError> {
+        self.resolve_as(key, resolution, note, "outbox").await
+    }
+
+    /// The same, by somebody with a name.
+    pub async fn resolve_as(
+        &self,
+        key: &str,
+        resolution: Resolution,
+        note: &str,
+        who: &str,
+    ) -> Result<(), ResolveError> {
         let effect = self.store.effect_by_key(KIND, key).await?.ok_or(ResolveError::Unknown)?;
         let cases = self.store.cases_of(KIND, key).await?;
         let is_open = |c: &Case| c.status == CaseStatus::Open && c.kind == CASE_UNANSWERED;
-        if effect.status != Status::Aborted || !cases.iter().any(is_open) {
+        let case = cases.into_iter().find(is_open).ok_or(ResolveError::NoCase)?;
+        if effect.status != Status::Aborted {
             return Err(ResolveError::NoCase);
         }
         let payload = self.store.payload(effect.id).await?.ok_or(ResolveError::Unknown)?;
@@ -335,15 +347,14 @@ impl Orders {
             }
         };
         let details = serde_json::json!({"decision": action, "note": note});
-        let who = Actor::operator("outbox");
-        changes.push(order::audit_line(who, "order.resolved", key.to_owned(), &details, now, 0));
-        changes.push(Write::ResolveCase(CaseResolution {
-            kind: CASE_UNANSWERED,
-            subject_id: key.to_owned(),
-            action: action.to_owned(),
-            note: note.to_owned(),
-            now,
-        }));
-        Ok(self.store.commit(changes).await?)
+        let actor = Actor::operator(who);
+        changes.push(order::audit_line(actor, "order.resolved", key.to_owned(), &details, now, 0));
+        let (action, note, who) = (action.to_owned(), note.to_owned(), who.to_owned());
+        changes.extend(Decision { action, note, who }.closing(&case, now));
+        match self.store.commit(changes).await {
+            // Somebody else has decided meanwhile.
+            Err(CommitError::Outdated { table: "cases", .. }) => Err(ResolveError::NoCase),
+            result => Ok(result?),
+        }
     }
 }

@@ -6,7 +6,7 @@ use tashika_domain::changes::{LedgerTouch, Requeue};
 use tashika_domain::effect::{Event, IllegalTransition, next};
 use tashika_domain::ledger::LedgerKey;
 use tashika_domain::order;
-use tashika_domain::{Changes, EffectId, Status, Write};
+use tashika_domain::{Changes, EffectId, Status, Timestamp, Write};
 use tashika_store::{CommitError, EffectFilter, EffectRow, Store, StoreError};
 
 use crate::clock::Clock;
@@ -49,13 +49,17 @@ impl Outbox {
     }
 
     fn requeue_changes(&self, effect: &EffectRow) -> Changes {
-        let now = self.clock.now();
+        Self::requeued(effect, "outbox", self.clock.now())
+    }
+
+    /// What gives an aborted effect another life, as somebody wishes.
+    pub(crate) fn requeued(effect: &EffectRow, who: &str, now: Timestamp) -> Changes {
         let requeue = Requeue { id: effect.id, without_doubt: false, now };
         let mut changes = Changes::from(Write::Requeue(requeue));
         let target = effect.key.clone().unwrap_or_else(|| effect.id.to_string());
         changes.push(Write::Audit(Box::new(NewAudit {
             id: line_id(now, &target, "requeued", effect.fence.unsigned_abs()),
-            actor: Actor::operator("outbox"),
+            actor: Actor::operator(who),
             action: "outbox.requeued".to_owned(),
             target_type: "outbox",
             target_id: effect.id.to_string(),

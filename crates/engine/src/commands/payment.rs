@@ -10,23 +10,28 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use serde_json::Value;
 use tashika_domain::Changes;
-use tashika_domain::case::{Case, CaseStatus};
+use tashika_domain::case::{Case, CaseStatus, Choice, Decision};
 use tashika_domain::changes::LedgerTouch;
 use tashika_domain::check::Violation;
 use tashika_domain::effect::{Effect, Verdict};
 use tashika_domain::ledger::{self, LedgerKey, LedgerStatus, Recall};
 use tashika_domain::payment::ask::{self, Asked, Origin, Refusal, Wish};
-use tashika_domain::payment::conclude::{Heard, asked_by_hand};
-use tashika_domain::payment::resolve::{Resolution, ResolveRefusal, resolve};
-use tashika_domain::payment::{
-    At, Decided, KIND, Payment, RefundStatus, RequestKey, SCOPE, Status, Subject, request,
+use tashika_domain::payment::conclude::{Finding, Heard, asked_by_hand};
+use tashika_domain::payment::remote::RemoteState;
+use tashika_domain::payment::resolve::{
+    Fenced, Resolution, ResolveRefusal, resolve, resolve_fenced, to_fence,
 };
-use tashika_domain::{Lane, Write};
+use tashika_domain::payment::{
+    At, CASE_UNKNOWN, Decided, KIND, Payment, RefundStatus, RequestKey, SCOPE, Status, Subject,
+    choices, request,
+};
+use tashika_domain::{Lane, Outcome, Timestamp, Write};
 use tashika_store::{CommitError, PaymentFilter, RaceRow, StoreError, TimelineLine};
 use uuid::Uuid;
 
 use crate::engine::Engine;
-use crate::payment::{Till, report};
+use crate::payment::{Talk, Till, report};
+use crate::reconcile::difference;
 
 /// What callers may do with payments.
 pub struct Payments {
@@ -75,6 +80,8 @@ pub enum PaymentError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     Unresolvable(#[from] ResolveRefusal),
+    #[error("the gateway says that money has moved: its answer was taken over")]
+    Contradicted,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -311,13 +318,7 @@ impl Payments {
         for subject in subjects {
             let began_at = self.engine.clock.now();
             let talk = self.till.ask(&payment, subject).await;
-            let heard = Heard {
-                via: talk.via,
-                outcome: &talk.outcome,
-                exchange: talk.exchange.as_ref(),
-                checked: talk.checked.as_ref(),
-                began_at,
-            };
+            let heard = heard(&talk, began_at);
             payment = self
                 .change(id, |payment| {
                     // It may have ended while the gateway was asked.
@@ -337,13 +338,80 @@ impl Payments {
         note: &str,
         who: &str,
     ) -> Result<Payment, PaymentError> {
+        let payment = self.owned(id, None).await?;
+        // Whether it fits is known before anybody is asked.
+        resolve(&payment, resolution, note, who, self.at())?;
+        let fenced = self.fence(&payment, resolution).await?;
+        let decision = Decision {
+            action: resolution.as_str().to_owned(),
+            note: note.to_owned(),
+            who: who.to_owned(),
+        };
         loop {
             let payment = self.owned(id, None).await?;
-            let decided = resolve(&payment, resolution, note, who, self.at())?;
+            let talk = fenced.as_ref().map(|(subject, talk, at)| (*subject, heard(talk, *at)));
+            let fenced = talk.as_ref().map(|(subject, heard)| Fenced { subject: *subject, heard });
+            let mut decided = resolve_fenced(&payment, resolution, note, who, fenced, self.at())?;
+            let cases = self.engine.store.cases_of(KIND, &id.to_string()).await?;
+            let is_open = |c: &Case| c.status == CaseStatus::Open && c.kind == CASE_UNKNOWN;
+            if let Some(case) = cases.iter().find(|case| is_open(case)) {
+                decided.changes.extend(decision.closing(case, self.engine.clock.now()));
+            }
             if let Some(payment) = self.write(&payment, decided).await? {
                 return Ok(payment);
             }
         }
+    }
+
+    /// Before anybody may say that nothing was charged, the gateway is told not to charge any more. If it
+    /// does not answer, the person's word stands: what happens later is noticed, and undone.
+    async fn fence(
+        &self,
+        payment: &Payment,
+        resolution: Resolution,
+    ) -> Result<Option<(Subject, Talk, Timestamp)>, PaymentError> {
+        let Some(subject) = to_fence(payment, resolution) else { return Ok(None) };
+        let began_at = self.engine.clock.now();
+        let talk = self.till.fence_off(payment, subject).await;
+        let moved = match &talk.outcome {
+            Outcome::Done(Finding::Payment(remote)) => {
+                matches!(remote.state, RemoteState::Authorized | RemoteState::Captured)
+            }
+            _ => false,
+        };
+        if !moved {
+            return Ok(Some((subject, talk, began_at)));
+        }
+        // The gateway knows better, and its answer is what everybody waited for.
+        let heard = heard(&talk, began_at);
+        self.change(payment.id, |payment| {
+            let in_doubt = payment.doubts().any(|(known, _)| known == subject);
+            in_doubt.then(|| asked_by_hand(payment, subject, &heard, self.at()))
+        })
+        .await?;
+        Err(PaymentError::Contradicted)
+    }
+
+    /// Asks the gateway where a payment stands, takes over what can be taken over, and says what still
+    /// differs.
+    pub(crate) async fn compare(&self, id: Uuid) -> Result<Option<String>, PaymentError> {
+        let payment = self.owned(id, None).await?;
+        let remote = match self.till.look(&payment).await {
+            Outcome::Done(remote) => remote,
+            Outcome::Refused(reason) | Outcome::Busy { reason, .. } | Outcome::Lost(reason) => {
+                return Ok(Some(format!("The gateway does not say: {}.", reason.message)));
+            }
+        };
+        let payment = self.till.hear(id, &remote, "case").await?.ok_or(PaymentError::NotFound)?;
+        if !payment.is_at_rest() {
+            return Ok(Some("Something else about this payment is under way.".to_owned()));
+        }
+        Ok(difference(&payment, &remote).map(|difference| difference.summary))
+    }
+
+    /// What a person may decide about a payment now.
+    pub(crate) fn choices(&self, payment: &Payment) -> Vec<Choice> {
+        choices::of_unknown(payment, self.at())
     }
 
     /// Reads, decides and writes until nobody comes in between.
@@ -374,6 +442,16 @@ impl Payments {
         }
         report(before, &decided.payment, &Verdict::Succeeded)();
         Ok(Some(self.perform(decided.next, decided.payment).await?))
+    }
+}
+
+fn heard(talk: &Talk, began_at: Timestamp) -> Heard<'_> {
+    Heard {
+        via: talk.via,
+        outcome: &talk.outcome,
+        exchange: talk.exchange.as_ref(),
+        checked: talk.checked.as_ref(),
+        began_at,
     }
 }
 

@@ -39,7 +39,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}")).to_str().unwrap()
     }
 }

@@ -6,6 +6,8 @@
 //! `cfg(test)` always holds here; it tells the linter that the helpers are test code too.
 
 #[cfg(test)]
+mod alert_rig;
+#[cfg(test)]
 mod payments_support;
 #[cfg(test)]
 mod queue_rig;
@@ -15,11 +17,17 @@ mod support;
 mod webhook_rig;
 
 #[cfg(test)]
+mod alert_delivery;
+#[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod audit;
 #[cfg(test)]
 mod audit_lines;
 #[cfg(test)]
 mod backoff;
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod confirmations;
 #[cfg(test)]

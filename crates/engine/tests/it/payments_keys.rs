@@ -54,7 +54,7 @@ async fn a_key_is_not_used_past_its_time(db: TestDb) {
         a_day_passes(&town.db).await;
         let payment = shop.given_up(id).await;
         is_with_a_person(&shop, &payment, CANNOT_ASK).await;
-        let error = shop.alerts(id).await[0].labels["error"].clone();
+        let error = shop.alerted(id).await.labels["error"].clone();
         assert!(error.as_str().unwrap().starts_with("KEY_TOO_OLD"), "{error}");
         assert_eq!(town.world.calls_for(&id.to_string(), operation), 1, "{operation:?}");
         assert_eq!(

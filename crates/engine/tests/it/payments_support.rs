@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tashika_domain::alert::Alert;
+use tashika_domain::alert::{Alert, AlertState};
 use tashika_domain::case::{Case, CaseStatus};
 use tashika_domain::payment::ask::Wish;
 use tashika_domain::payment::remote::Remote;
-use tashika_domain::payment::{EXPIRY_KIND, KIND, Payment, PaymentRules, Status};
+use tashika_domain::payment::{
+    ALERT_VERIFICATION, EXPIRY_KIND, KIND, Payment, PaymentRules, Status,
+};
 use tashika_domain::{Lane, LanePolicy, Outcome};
 use tashika_engine::commands::payment::{Answer, Caller, PaymentError, Payments};
 use tashika_engine::{Clock, Engine, ExpiryHandler, PaymentHandler, Running, Till};
 use tashika_providers::gateway::stripe::{StripeConfig, StripeGateway};
 use tashika_providers::gateway::{Charge, Gateway};
 use tashika_providers::http::ClientConfig;
-use tashika_store::{Dialect, Store};
+use tashika_store::{AlertFilter, Dialect, Store};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{PATIENCE, until};
 use tashika_testkit::gateway::World;
@@ -181,9 +183,32 @@ impl Shop {
         cases.into_iter().filter(|case| case.status == CaseStatus::Open).collect()
     }
 
-    pub async fn alerts(&self, id: Uuid) -> Vec<Alert> {
-        let all = self.store.alerts(None, None, 1000).await.unwrap();
-        all.into_iter().filter(|alert| alert.labels["paymentId"] == json!(id)).collect()
+    /// The alert about payments that nobody could find out about, once it is about this one. It names the newest.
+    pub async fn alerted(&self, id: Uuid) -> Alert {
+        let filter = AlertFilter {
+            state: Some(AlertState::Firing),
+            rule: Some(ALERT_VERIFICATION.to_owned()),
+            ..AlertFilter::default()
+        };
+        until("the alert", async || {
+            let mut firing = self.store.alerts(&filter, 10).await.unwrap();
+            assert!(firing.len() <= 1, "{firing:?}");
+            firing.pop().filter(|a| a.count > 1 || a.labels["paymentId"] == json!(id))
+        })
+        .await
+    }
+
+    /// Nobody is alerted about any payment any more.
+    pub async fn unalerted(&self) {
+        let filter = AlertFilter {
+            state: Some(AlertState::Firing),
+            rule: Some(ALERT_VERIFICATION.to_owned()),
+            ..AlertFilter::default()
+        };
+        until("the end of the alert", async || {
+            self.store.alerts(&filter, 10).await.unwrap().is_empty().then_some(())
+        })
+        .await;
     }
 
     /// The kinds of the lines of a timeline.

@@ -231,7 +231,7 @@ async fn differences(shop: &Shop) -> Vec<(String, String)> {
     let filter = CaseFilter {
         kind: Some(CASE_DIFFERENCE.to_owned()),
         status: Some(CaseStatus::Open),
-        before: None,
+        ..CaseFilter::default()
     };
     let cases = shop.store.cases(&filter, 100).await.unwrap();
     cases.into_iter().map(|case| (case.subject_id, case.summary)).collect()

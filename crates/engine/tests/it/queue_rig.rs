@@ -376,3 +376,8 @@ pub fn publish(url: &str, settings: &[(&str, &str)], body: &str) -> Publish {
 
 /// Retries at once.
 pub const AT_ONCE: (&str, &str) = ("Upstash-Retry-Delay", "1");
+
+/// What callers may do with messages, for cases that are about something else.
+pub fn messages(store: &Store) -> Arc<Messages> {
+    Node::over(store.clone(), Clock::System, Guard::off(), Guard::off()).messages
+}

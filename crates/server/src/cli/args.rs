@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tashika_domain::alert::AlertState;
 use tashika_domain::{EffectId, Lane, Status};
 use tashika_testkit::bench::Scenario;
 use tashika_testkit::postgres::Database;
@@ -162,6 +163,41 @@ impl Resolution {
     }
 }
 
+/// Arguments of `tashika alerts`: look at alerts, and print their rules for other tools
+#[derive(Clone, Debug, Args)]
+pub struct AlertsArgs {
+    /// As JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub command: AlertsCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum AlertsCommand {
+    /// List alerts, newest first
+    List {
+        /// Only this state: firing or resolved
+        #[arg(long, value_parser = alert_state)]
+        state: Option<AlertState>,
+
+        /// Most alerts to list
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+        limit: u32,
+    },
+
+    /// Show the rules with the numbers in force
+    Rules {
+        /// As a rules file for Prometheus
+        #[arg(long)]
+        prometheus: bool,
+    },
+
+    /// Print a dashboard for Grafana
+    Dashboard,
+}
+
 /// Arguments of `tashika audit`
 #[derive(Clone, Copy, Debug, Args)]
 pub struct AuditArgs {
@@ -286,6 +322,10 @@ fn lane(name: &str) -> Result<Lane, String> {
     })
 }
 
+fn alert_state(name: &str) -> Result<AlertState, String> {
+    AlertState::parse(name).ok_or_else(|| "expected firing or resolved".to_owned())
+}
+
 fn status(name: &str) -> Result<Status, String> {
     Status::parse(name).ok_or_else(|| {
         let all: Vec<&str> = Status::ALL.iter().map(|status| status.as_str()).collect();
@@ -326,6 +366,9 @@ mod tests {
             "outbox release --lane mail",
             "outbox resolve key-0001 --action not_executed --note phoned",
             "outbox resolve key-0001 --action executed --execution e.json --note phoned",
+            "alerts list --state firing --json",
+            "alerts rules --prometheus",
+            "alerts dashboard",
             "doctor --json",
             "sim --seed 7 --steps 2000",
             "sim --profile payments --runs 20",
@@ -351,6 +394,7 @@ mod tests {
             &format!("outbox requeue {ID} --lane orders"),
             "outbox resolve key-0001 --action executed --note phoned",
             "outbox resolve key-0001 --action not_executed",
+            "alerts list --state loud",
             "sim --steps 0",
             "sim --profile weather",
         ] {

@@ -4,6 +4,7 @@
 //! (`docs/configuration.md`, `config.default.toml`) and by `tashika config`. A setting exists exactly
 //! if it has a row here. The table does not say how settings depend on each other: see `rules`.
 
+mod alert;
 mod payments;
 mod queue;
 mod webhooks;
@@ -111,7 +112,7 @@ pub const PER_LANE: [&str; 9] = [
 
 /// Every setting, in the order of the documentation.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(payments::KEYS).chain(webhooks::KEYS).chain(queue::KEYS)
+    KEYS.iter().chain(payments::KEYS).chain(webhooks::KEYS).chain(queue::KEYS).chain(alert::KEYS)
 }
 
 /// Defaults of single lanes that differ from those of all: money must not wait in a short queue

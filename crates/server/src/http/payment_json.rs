@@ -5,7 +5,7 @@ use tashika_domain::payment::{Payment, Refund, Subject};
 use tashika_engine::commands::payment::PaymentView;
 use tashika_store::TimelineLine;
 
-use super::watch;
+use super::cases;
 
 /// Fields without a value are left out.
 pub fn payment(payment: &Payment) -> Value {
@@ -72,7 +72,7 @@ pub fn payment(payment: &Payment) -> Value {
 pub fn view(view: &PaymentView) -> Value {
     let mut body = payment(&view.payment);
     if let Some(open) = &view.case {
-        body["case"] = watch::case(open);
+        body["case"] = cases::case(open);
     }
     if !view.races.is_empty() {
         let races = view.races.iter().map(|race| {

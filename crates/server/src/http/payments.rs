@@ -337,7 +337,7 @@ async fn verify(
         (status = 200, description = "The payment after the decision", body = PaymentSchema),
         (status = 400, description = "The request cannot be read", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such payment", body = Document, content_type = "application/problem+json"),
-        (status = 409, description = "No case waits for a decision", body = Document, content_type = "application/problem+json"),
+        (status = 409, description = "No case waits for a decision, or the gateway says otherwise", body = Document, content_type = "application/problem+json"),
         (status = 422, description = "The decision does not fit what is in doubt", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -473,6 +473,7 @@ fn refusal(error: PaymentError) -> Problem {
         PaymentError::Unresolvable(ResolveRefusal::DoesNotFit) => {
             Problem::new(Code::ResolutionDoesNotFit)
         }
+        PaymentError::Contradicted => Problem::new(Code::ResolutionContradicted),
         PaymentError::Store(error) => unavailable(&error),
     }
 }

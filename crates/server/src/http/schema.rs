@@ -8,6 +8,10 @@
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+mod watch;
+
+pub use watch::*;
+
 fn order_example() -> Value {
     json!({
         "instrument": "USDJPY", "side": "BUY", "qty": 1000, "price": 150.25,
@@ -322,60 +326,6 @@ pub struct TimelineSchema {
 }
 
 /// Something that a person has to decide.
-#[derive(ToSchema)]
-#[schema(as = Case, rename_all = "camelCase")]
-pub struct CaseSchema {
-    #[schema(format = Uuid)]
-    id: String,
-    kind: String,
-    /// `open` or `resolved`.
-    status: String,
-    subject_type: String,
-    subject_id: String,
-    summary: String,
-    actions: Vec<String>,
-    #[schema(format = DateTime)]
-    opened_at: String,
-    details: Value,
-    #[schema(format = DateTime)]
-    resolved_at: Option<String>,
-    resolution: Option<String>,
-    note: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(as = Cases, rename_all = "camelCase")]
-pub struct CasesSchema {
-    items: Vec<CaseSchema>,
-    next_cursor: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(as = Alert, rename_all = "camelCase")]
-pub struct AlertSchema {
-    #[schema(format = Uuid)]
-    id: String,
-    rule: String,
-    /// `warning`, `high` or `critical`.
-    severity: String,
-    /// `firing` or `resolved`.
-    state: String,
-    message: String,
-    count: i64,
-    #[schema(format = DateTime)]
-    fired_at: String,
-    #[schema(format = DateTime)]
-    resolved_at: Option<String>,
-    labels: Value,
-}
-
-#[derive(ToSchema)]
-#[schema(as = Alerts, rename_all = "camelCase")]
-pub struct AlertsSchema {
-    items: Vec<AlertSchema>,
-    next_cursor: Option<String>,
-}
-
 /// An event as it was received, with what became of it.
 #[derive(ToSchema)]
 #[schema(as = WebhookEvent, rename_all = "camelCase")]

@@ -68,6 +68,7 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         }
         Err(
             error @ (AppError::Sink(_)
+            | AppError::AlertSink(_)
             | AppError::Worker(_)
             | AppError::Source(_)
             | AppError::Qstash(_)

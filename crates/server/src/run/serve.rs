@@ -13,7 +13,7 @@ use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
-    RequestIds, Shell, audit, billings, listener, orders, payments, qstash, watch, webhooks,
+    RequestIds, Shell, alerts, audit, billings, cases, listener, orders, payments, qstash, webhooks,
 };
 use crate::signals;
 use crate::telemetry::{self, Metrics};
@@ -38,7 +38,7 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         .with_context(|| format!("TASHIKA_LISTEN: cannot listen on {}", config.http.listen))?;
     let address = listener.local_addr()?;
 
-    let engine = app.engine(config, args.role.works()).start();
+    let engine = app.engine(config, args.role.works()).metered(metrics.meter()).start();
     if let (Some(interval), true) = (config.payments.reconcile_interval, args.role.works()) {
         app.till.schedule_reconciliation(interval).await?;
     }
@@ -49,10 +49,12 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
     if args.role.takes_requests() {
         let payments = Arc::new(app.payments(config, engine.engine()));
         let ask_again = config.payments.rules.verify_interval;
+        let orders = Arc::new(app.orders(config));
         shell = shell
-            .protected(orders::routes(Arc::new(app.orders(config))))
+            .protected(cases::routes(Arc::new(app.desk(config, &orders, &payments))))
+            .protected(alerts::routes(Arc::new(app.alerts(config))))
+            .protected(orders::routes(orders))
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
-            .protected(watch::routes(app.store.clone()))
             .protected(billings::routes(Arc::new(app.billings())))
             .protected(audit::routes(app.store.clone()));
         let queue = qstash::Face {

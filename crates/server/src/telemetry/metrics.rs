@@ -5,12 +5,15 @@
 //! name has a description and explicit buckets, and that a second installation in one process returns
 //! the first. It does not serve HTTP, and gauges show what their owner last set.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tashika_engine::Meter;
 use tokio_util::sync::CancellationToken;
+
+use super::tee::Tee;
 
 /// Milliseconds: from a commit to memory up to the longest wait for a stranger.
 const MS_BUCKETS: [f64; 16] = [
@@ -162,6 +165,41 @@ pub const CONTRACT: &[Metric] = &[
         Sort::Counter(Labels::None),
         "Payments whose outcome could not be found out: each waits for a person.",
     ),
+    metric("queue_published_total", Sort::Counter(Labels::None), "Messages that were taken."),
+    metric(
+        "queue_publish_failures_total",
+        Sort::Counter(Labels::None),
+        "Messages that could not be taken because the database was away.",
+    ),
+    metric(
+        "queue_relayed_total",
+        Sort::Counter(Labels::Known("outcome", &["taken", "failed"])),
+        "Messages handed to QStash, by whether it took them.",
+    ),
+    metric(
+        "queue_deliveries_total",
+        Sort::Counter(Labels::Known("outcome", &["delivered", "failed", "refused", "lapsed"])),
+        "Attempts to deliver messages, by how they ended.",
+    ),
+    metric(
+        "queue_retries_total",
+        Sort::Counter(Labels::None),
+        "Attempts to deliver messages after the first.",
+    ),
+    metric(
+        "queue_end_to_end_ms",
+        Sort::Histogram(Unit::Milliseconds),
+        "Time from when a message was due until it was delivered.",
+    ),
+    metric("queue_dlq_count", Sort::Gauge, "Dead letters that wait for a person."),
+    metric(
+        "queue_dlq_oldest_seconds",
+        Sort::Gauge,
+        "How long the oldest dead letter has been waiting.",
+    ),
+    metric("cases_open", Sort::Gauge, "Cases that wait for a person, by kind."),
+    metric("alert_value", Sort::Gauge, "What the rule of an alert was last measured at, by rule."),
+    metric("alert_firing", Sort::Gauge, "Alerts that are firing, by rule."),
     metric(
         "http_requests_total",
         Sort::Counter(Labels::Open),
@@ -186,28 +224,36 @@ pub const CONTRACT: &[Metric] = &[
 ];
 
 /// The library has one recorder per process, so its handle is one too.
-static INSTALLED: OnceLock<PrometheusHandle> = OnceLock::new();
+static INSTALLED: OnceLock<(PrometheusHandle, Arc<Meter>)> = OnceLock::new();
 
 /// Access to everything that was counted.
 #[derive(Clone)]
 pub struct Metrics {
     handle: PrometheusHandle,
+    meter: Arc<Meter>,
 }
 
 impl Metrics {
     /// Installs the recorder, or returns the one that is installed.
     #[must_use]
     pub fn install() -> Self {
-        let handle = INSTALLED.get_or_init(|| {
+        let (handle, meter) = INSTALLED.get_or_init(|| {
             let recorder = builder().build_recorder();
-            let handle = recorder.handle();
-            if metrics::set_global_recorder(recorder).is_err() {
+            let (handle, meter) = (recorder.handle(), Arc::new(Meter::default()));
+            let tee = Tee { recorder, meter: Arc::clone(&meter) };
+            if metrics::set_global_recorder(tee).is_err() {
                 tracing::warn!("another metrics recorder is installed; /metrics stays empty");
             }
             describe();
-            handle
+            (handle, meter)
         });
-        Self { handle: handle.clone() }
+        Self { handle: handle.clone(), meter: Arc::clone(meter) }
+    }
+
+    /// What was counted, for rules about rates.
+    #[must_use]
+    pub fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
     }
 
     /// The body of `/metrics`, in Prometheus' text format.
@@ -285,6 +331,32 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(first.render().contains("outbox_pending_count 2"));
+    }
+
+    #[test]
+    fn rules_see_what_is_counted() {
+        use tashika_domain::alert::rules::Counter;
+        let meter = Metrics::install().meter();
+        let failed =
+            Counter { metric: "queue_deliveries_total", label: Some(("outcome", "failed")) };
+        let before = meter.total(&failed);
+        metrics::counter!("queue_deliveries_total", "outcome" => "failed").increment(2);
+        metrics::counter!("queue_deliveries_total", "outcome" => "delivered").increment(5);
+        assert_eq!(meter.total(&failed) - before, 2);
+        let latency = Counter { metric: "queue_end_to_end_ms", label: None };
+        metrics::histogram!("queue_end_to_end_ms").record(12_000.0);
+        assert_eq!(meter.buckets(&latency).iter().sum::<u64>(), 1);
+    }
+
+    /// A rule about a metric that nobody has heard of would never fire.
+    #[test]
+    fn every_rule_is_about_metrics_of_the_contract() {
+        for rule in tashika_domain::alert::rules::defaults() {
+            for counter in rule.measure.counters() {
+                let known = CONTRACT.iter().any(|metric| metric.name == counter.metric);
+                assert!(known, "{}: {}", rule.name, counter.metric);
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

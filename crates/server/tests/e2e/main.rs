@@ -68,6 +68,8 @@ mod sqlite_lock;
 #[cfg(test)]
 mod traces;
 #[cfg(test)]
+mod watch;
+#[cfg(test)]
 mod webhook_crash;
 #[cfg(test)]
 mod webhook_logs;

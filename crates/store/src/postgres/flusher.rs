@@ -166,6 +166,10 @@ fn touches(changes: &Changes) -> Vec<Touch<'_>> {
             Write::WebhookInsert(event) | Write::WebhookUpdate(event) => {
                 touched.push(Touch::Event(&event.source, &event.event_id));
             }
+            Write::AlertInsert(alert) | Write::AlertUpdate(alert) => {
+                touched.push(Touch::Row(alert.id));
+                touched.push(Touch::Alert(&alert.rule, &alert.subject));
+            }
             Write::FireAlert(alert) => touched.push(Touch::Alert(alert.rule, &alert.subject)),
             Write::ResolveAlert(end) => touched.push(Touch::Alert(end.rule, &end.subject)),
             // Goes with the settlement of its effect, with its payment, with its message, or is
@@ -456,10 +460,13 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(Reschedule, |rows| outbox::reschedule_pg(rows));
     step!(Withdraw, |rows| outbox::withdraw_pg(&rows));
     step!(Attempt, |rows| attempt::record_pg(&rows));
+    step!(CloseCase, |rows| case::close_pg(&rows));
     step!(OpenCase, |rows| case::open_pg(&rows));
     step!(ResolveCase, |rows| case::resolve_pg(&rows));
     step!(PaymentLine, |rows| payment::line_pg(&rows));
     step!(MessageLog, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(AlertUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(AlertInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(FireAlert, |rows| alert::fire_pg(&rows));
     step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
     step!(Race, |rows| race::record_pg(&rows));

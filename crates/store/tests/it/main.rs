@@ -62,4 +62,6 @@ mod upkeep;
 #[cfg(test)]
 mod wakeups;
 #[cfg(test)]
+mod watch;
+#[cfg(test)]
 mod webhooks;

@@ -16,7 +16,7 @@ on_both!(
 async fn an_empty_database_is_migrated_once(db: Db) {
     assert_eq!(
         Store::migrate(&db.url()).await.unwrap(),
-        ["foundation", "payments", "webhooks", "queue", "confirmations"]
+        ["foundation", "payments", "webhooks", "queue", "confirmations", "watch"]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());
     assert_eq!(db.number("select max(version) from tashika_migrations").await, KNOWN_VERSION);
@@ -43,7 +43,13 @@ async fn many_may_start_at_once(db: Db) {
     let stores: Vec<Store> =
         join_all(starting).await.into_iter().map(|store| store.unwrap()).collect();
     assert_eq!(all(&stores[0]).await.len(), 8);
-    assert_eq!(db.number("select count(*) from tashika_migrations").await, KNOWN_VERSION);
+    // Each once; numbers may be left out.
+    let (count, kinds) = ("select count(*) from", "select count(distinct version) from");
+    assert_eq!(db.number("select max(version) from tashika_migrations").await, KNOWN_VERSION);
+    assert_eq!(
+        db.number(&format!("{count} tashika_migrations")).await,
+        db.number(&format!("{kinds} tashika_migrations")).await
+    );
 }
 
 async fn a_newer_database_is_refused(db: Db) {

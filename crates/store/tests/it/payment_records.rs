@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use tashika_domain::Write;
-use tashika_domain::alert::{Alert, AlertResolution, AlertState, NewAlert, Severity};
+use tashika_domain::alert::{Alert, AlertResolution, AlertState, Announced, NewAlert, Severity};
 use tashika_domain::race::NewRace;
-use tashika_store::{RaceRow, SandboxRow};
+use tashika_store::{AlertFilter, RaceRow, SandboxRow};
 use uuid::Uuid;
 
 use crate::support::*;
@@ -30,34 +30,44 @@ async fn an_alert_fires_once_and_counts(db: Db) {
     };
     done(&store, [alert(1, "a", "first")]).await;
     done(&store, [alert(2, "a", "second"), alert(3, "b", "other")]).await;
+    let filter = |state, before| AlertFilter { state, before, ..AlertFilter::default() };
     let expected = |number: u64, message: &str, count: i64, label: &str| Alert {
         id: uuid(number),
+        version: count,
         rule: "rule".into(),
+        subject: String::new(),
         severity: Severity::High,
         state: AlertState::Firing,
         message: message.into(),
         count,
         fired_at: at(i64::try_from(number).unwrap()),
+        seen_at: at(label.parse().unwrap()),
         resolved_at: None,
         labels: json!({ "n": label }),
+        announced: Announced::Nothing,
+        acknowledged: None,
+        silenced: None,
     };
-    let first = expected(1, "second", 2, "2");
-    let other = expected(3, "other", 1, "3");
-    assert_eq!(store.alerts(None, None, 10).await.unwrap(), [other.clone(), first.clone()]);
+    let first = Alert { subject: "a".into(), ..expected(1, "second", 2, "2") };
+    let other = Alert { subject: "b".into(), ..expected(3, "other", 1, "3") };
+    let all = store.alerts(&filter(None, None), 10).await.unwrap();
+    assert_eq!(all, [other.clone(), first.clone()]);
     let over = |subject: &str| {
         let subject = subject.into();
         Write::ResolveAlert(AlertResolution { rule: "rule", subject, now: at(50) })
     };
     done(&store, [over("a"), over("nobody")]).await;
-    let resolved = Alert { state: AlertState::Resolved, resolved_at: Some(at(50)), ..first };
-    let firing = store.alerts(Some(AlertState::Firing), None, 10).await.unwrap();
+    let resolved =
+        Alert { state: AlertState::Resolved, resolved_at: Some(at(50)), version: 3, ..first };
+    let firing = store.alerts(&filter(Some(AlertState::Firing), None), 10).await.unwrap();
     assert_eq!(firing, std::slice::from_ref(&other));
-    let ended = store.alerts(Some(AlertState::Resolved), None, 10).await.unwrap();
+    let ended = store.alerts(&filter(Some(AlertState::Resolved), None), 10).await.unwrap();
     assert_eq!(ended, std::slice::from_ref(&resolved));
     done(&store, [alert(4, "a", "again")]).await;
-    let page = store.alerts(None, Some(uuid(4)), 10).await.unwrap();
+    let page = store.alerts(&filter(None, Some(uuid(4))), 10).await.unwrap();
     assert_eq!(page, [other, resolved], "a new one, and the old one stays resolved");
-    assert_eq!(store.alerts(None, None, 1).await.unwrap(), [expected(4, "again", 1, "4")]);
+    let newest = Alert { subject: "a".into(), ..expected(4, "again", 1, "4") };
+    assert_eq!(store.alerts(&filter(None, None), 1).await.unwrap(), [newest]);
 }
 
 async fn a_race_comes_back(db: Db) {

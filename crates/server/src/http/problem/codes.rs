@@ -118,6 +118,14 @@ codes! {
         title "Billing not found" "課金情報が見つかりません"
         detail "No billing has this id." "この ID の課金情報はありません。"
         advice "Look it up with `GET /billings?officeId=…`." "`GET /billings?officeId=…` で探してください。"
+    CaseNotFound "CASE_NOT_FOUND" NOT_FOUND
+        title "Case not found" "ケースが見つかりません"
+        detail "No case has this id." "この ID のケースはありません。"
+        advice "Use the `id` of `GET /cases`." "`GET /cases` の `id` を使ってください。"
+    AlertNotFound "ALERT_NOT_FOUND" NOT_FOUND
+        title "Alert not found" "アラートが見つかりません"
+        detail "No alert has this id." "この ID のアラートはありません。"
+        advice "Use the `id` of `GET /alerts`. Alerts that are over are forgotten after `ALERT_KEEP_DAYS`." "`GET /alerts` の `id` を使ってください。解消したアラートは `ALERT_KEEP_DAYS` 後に削除されます。"
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
         title "Method not allowed" "許可されていないメソッド"
         detail "This path does not take this method." "このパスではこのメソッドを使えません。"
@@ -142,6 +150,26 @@ codes! {
         title "No open case" "未解決のケースがありません"
         detail "No case of this payment waits for a decision." "この決済に判断待ちのケースはありません。"
         advice "A decision is taken only after verification has failed. Until then Tashika asks the gateway by itself; `POST /payments/{id}/verify` asks at once." "判断できるのは確認が失敗した後だけです。それまでは Tashika がゲートウェイに問い合わせます。`POST /payments/{id}/verify` ですぐに問い合わせられます。"
+    CaseAlreadyResolved "CASE_ALREADY_RESOLVED" CONFLICT
+        title "Case already resolved" "ケースは解決済みです"
+        detail "Somebody else has decided this case, or it has answered itself." "このケースは他の担当者が判断したか、自動的に解決しました。"
+        advice "Look at `resolution`, `note` and `resolvedBy` of `GET /cases/{id}`. Nothing was done." "`GET /cases/{id}` の `resolution`、`note`、`resolvedBy` を確認してください。何も行われていません。"
+    CaseActionNotAllowed "CASE_ACTION_NOT_ALLOWED" CONFLICT
+        title "Not possible now" "現在はできない操作です"
+        detail "This is not among what may be done about the case now." "このケースで現在可能な操作に含まれていません。"
+        advice "`choices` of `GET /cases/{id}` says what may be done now. Nothing was done." "現在可能な操作は `GET /cases/{id}` の `choices` にあります。何も行われていません。"
+    CaseStillDiffers "CASE_STILL_DIFFERS" CONFLICT
+        title "Still different" "まだ一致していません"
+        detail "The gateway's books and ours still differ." "ゲートウェイと記録がまだ一致していません。"
+        advice "What the states allow was taken over. Put the rest right at the gateway and compare again, or close the case with `settled` and a note." "反映できるものは反映しました。残りはゲートウェイ側で修正して再度照合するか、`settled` とメモでケースを閉じてください。"
+    ResolutionContradicted "RESOLUTION_CONTRADICTED" CONFLICT
+        title "The gateway says otherwise" "ゲートウェイの回答と矛盾しています"
+        detail "The gateway was asked to make sure that nothing is charged, and says that money has moved: its answer was taken over." "請求されないよう確認したところ、ゲートウェイは入出金があったと回答しました。その回答を反映しました。"
+        advice "Look at the payment as it is now. If the money must not be kept, void or refund the payment." "決済の現在の状態を確認してください。受け取るべきでない場合は、取消または返金してください。"
+    AlertNotFiring "ALERT_NOT_FIRING" CONFLICT
+        title "Alert is over" "アラートは解消済みです"
+        detail "The alert is not firing any more." "このアラートは既に解消しています。"
+        advice "There is nothing to acknowledge. `GET /alerts?state=firing` lists what is going on." "確認すべきものはありません。発生中のものは `GET /alerts?state=firing` にあります。"
     WebhookEventNotFailed "WEBHOOK_EVENT_NOT_FAILED" CONFLICT
         title "Event has not failed" "失敗したイベントではありません"
         detail "Only events that failed can be processed again." "再処理できるのは失敗したイベントだけです。"

@@ -182,10 +182,12 @@ impl Process {
         }
         for case in self.store.cases(&tashika_store::CaseFilter::default(), ALL).await? {
             log.mark(now, &format!("{case:?}"));
-            log.count(match case.kind.as_str() {
-                payment::CASE_UNKNOWN => Tally::CaseOpened,
-                _ => Tally::DifferenceFound,
-            });
+            match case.kind.as_str() {
+                payment::CASE_UNKNOWN => log.count(Tally::CaseOpened),
+                payment::CASE_DIFFERENCE => log.count(Tally::DifferenceFound),
+                // Of webhooks that were given up, which are counted as such.
+                _ => {}
+            }
         }
         Ok(())
     }
