@@ -54,15 +54,17 @@ sdk_packages_complete() { [[ -f $complete && $(<"$complete") == "$wanted" ]]; }
 
 sdk_packages_install() {
     local missing=()
-    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    [[ ${#python_packages[@]} -eq 0 ]] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
     if [[ ${#missing[@]} -gt 0 ]]; then install_packages "no Python or Node to run the packages with" "${missing[@]}"; fi
 
     say "installing $wanted"
     rm -rf "$complete" "$folder/venv" "$folder/node_modules"
-    python3 -m venv "$folder/venv"
-    "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}"
+    if [[ ${#python_packages[@]} -gt 0 ]]; then
+        python3 -m venv "$folder/venv"
+        "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}"
+    fi
     npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix "$folder" "${node_packages[@]}"
     printf '%s\n' "$wanted" >"$complete.new"
     mv "$complete.new" "$complete"

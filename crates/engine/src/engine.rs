@@ -22,6 +22,7 @@ use crate::hand::Hand;
 use crate::handler::Handler;
 use crate::meter::Meter;
 use crate::pruner::Pruner;
+use crate::pulse::Pulse;
 use crate::renewer::Renewer;
 use crate::rescuer::Rescuer;
 use crate::sealer::Sealer;
@@ -102,6 +103,8 @@ pub struct Engine {
     fallback: LanePolicy,
     pub(crate) handlers: BTreeMap<String, Arc<dyn Handler>>,
     pub(crate) held: Held,
+    /// What the workers of this process did lately.
+    pub(crate) pulse: Pulse,
     /// Where messages wait, if this process has anything to do with messages.
     gates: Option<Arc<Gates>>,
     /// Where effects of a lane are born in our hands, to be started by the dispatcher.
@@ -125,6 +128,7 @@ impl Engine {
             fallback: LanePolicy::default(),
             handlers: BTreeMap::new(),
             held: Held::default(),
+            pulse: Pulse::default(),
             gates: None,
             hand: None,
             meter: Arc::default(),
@@ -144,6 +148,12 @@ impl Engine {
     #[must_use]
     pub fn worker(&self) -> &str {
         &self.settings.worker
+    }
+
+    /// What the workers of this process did lately.
+    #[must_use]
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// Performs an effect that was committed in our hands. Goes on if the caller goes away: what has

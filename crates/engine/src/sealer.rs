@@ -119,6 +119,14 @@ pub struct Verified {
 
 /// Walks the whole chain.
 pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
+    verify_telling(store, |_| {}).await
+}
+
+/// Walks the whole chain, and tells what it has seen after each seal.
+pub async fn verify_telling(
+    store: &Store,
+    tell: impl Fn(&Verified) + Send,
+) -> Result<Verified, StoreError> {
     let mut verified = Verified::default();
     // Asked first: the sealer may go on while the chain is walked.
     let last = store.last_sealed().await?;
@@ -155,6 +163,7 @@ pub async fn verify(store: &Store) -> Result<Verified, StoreError> {
             (number, before) = (seal.number, seal.digest);
             sealed_at = Some(seal.sealed_at);
             verified.seals += 1;
+            tell(&verified);
         }
     }
     // The end of the chain is gone, but what it covered is still listed.

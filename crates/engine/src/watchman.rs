@@ -93,6 +93,7 @@ impl Watchman {
 
     /// One look at everything.
     pub async fn run_once(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.engine.pulse.close(now, self.engine.store.due_by_lane(now).await?);
         let mut memory = self.memory.lock().await;
         let facts = readings::facts(&self.engine.store, now).await?;
         let store = &self.engine.store;

@@ -409,6 +409,7 @@ fn report(
     let status = verdict.status();
     tracing::Span::current().record("outcome", status.as_str());
     counter!("outbox_processed_total", "outcome" => status.as_str()).increment(1);
+    engine.pulse.note(&effect.lane, status, engine.clock.now().since(started_at));
     let failure = verdict.reason();
     let attempts = effect.attempts + u32::from(failure.is_some());
     if let Verdict::Retry { .. } = verdict {

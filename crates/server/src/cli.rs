@@ -8,7 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use args::{AlertsArgs, AuditArgs, BenchArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs};
+use args::{
+    AlertsArgs, AuditArgs, BenchArgs, ConsoleArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs,
+};
 
 /// Makes every call to somebody else's API end in a known state.
 #[derive(Debug, Parser)]
@@ -40,6 +42,8 @@ pub enum Command {
     Alerts(AlertsArgs),
     /// Check that the audit log is what was written
     Audit(AuditArgs),
+    /// Prepare logins for the console
+    Console(ConsoleArgs),
     /// Check configuration, database, leases and broker, and say what to do
     Doctor(DoctorArgs),
     /// Run the real engine in a simulated world that fails

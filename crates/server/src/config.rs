@@ -6,6 +6,7 @@
 //! takes a restart.
 
 mod alert;
+mod console;
 pub mod documentation;
 pub mod keys;
 mod payments;
@@ -27,6 +28,7 @@ use tashika_domain::{Lane, LanePolicy};
 use url::Url;
 
 pub use alert::AlertConfig;
+pub use console::{ConsoleConfig, Role, User};
 pub use payments::{EventConfig, GatewayKind, PaymentConfig};
 pub use queue::{QstashConfig, QueueConfig};
 pub use rules::ANSWER_MARGIN;
@@ -65,6 +67,7 @@ pub struct Config {
     pub webhooks: WebhookConfig,
     pub queue: QueueConfig,
     pub alerts: AlertConfig,
+    pub console: ConsoleConfig,
     pub seal_interval: Duration,
     /// `None`: for ever.
     pub keep_audit: Option<Duration>,
@@ -272,6 +275,7 @@ fn build(read: &mut Reader) -> Config {
         webhooks: webhooks::webhooks(read),
         queue: queue::queue(read),
         alerts: alert::alerts(read),
+        console: console::console(read),
         seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
         keep_audit: match read.float("AUDIT_KEEP_DAYS") {
             0.0 => None,

@@ -11,6 +11,8 @@
 //! | `docs`, `home` | the pages for people |
 //! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `cases`, `alerts`, `health` | the handlers; `schema` describes what they take and answer |
 //! | `qstash` | the message queue: everything under `/v2`, with errors of its own form |
+//! | `outbox` | effects, as operators look at them |
+//! | `console` | the operator's console: its pages, logins, and what only it asks |
 //! | `idempotency`, `operator`, `page`, `payment_json` | what handlers share |
 //!
 //! Handlers live in files of their own and are plugged in through [`router::Shell`]. They return
@@ -22,6 +24,7 @@ pub mod auth;
 pub mod billings;
 pub mod body;
 pub mod cases;
+pub mod console;
 pub mod docs;
 mod edge;
 pub mod health;
@@ -32,6 +35,7 @@ pub mod language;
 pub mod listener;
 mod operator;
 pub mod orders;
+pub mod outbox;
 mod page;
 mod payment_json;
 pub mod payments;

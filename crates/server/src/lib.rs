@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod http;
 pub mod monitoring;
+pub mod password;
 pub mod run;
 pub mod signals;
 pub mod telemetry;

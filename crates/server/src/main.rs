@@ -41,6 +41,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate => block_on(run::migrate(&config()?, out)).map(|()| true),
         Command::Outbox(args) => block_on(run::outbox(&config()?, args, out)).map(|()| true),
         Command::Alerts(args) => block_on(run::alerts(&config()?, args, out)).map(|()| true),
+        Command::Console(args) => run::console(args, &mut io::stdin().lock(), out).map(|()| true),
         Command::Audit(_) => block_on(run::audit(&config()?, out)),
         Command::Doctor(args) => block_on(run::doctor(&config()?, args.json, out)),
     }?;

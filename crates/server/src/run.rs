@@ -3,6 +3,7 @@
 mod alerts;
 mod audit;
 mod bench;
+mod console;
 mod doctor;
 mod outbox;
 mod serve;
@@ -17,6 +18,7 @@ use tashika_testkit::sim;
 pub use alerts::alerts;
 pub use audit::verify as audit;
 pub use bench::bench;
+pub use console::console;
 pub use doctor::doctor;
 pub use outbox::outbox;
 pub use serve::serve;

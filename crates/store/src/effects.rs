@@ -48,13 +48,16 @@ pub struct EffectFilter {
     pub error_code: Option<String>,
     /// Only effects older than this one: the last id of the page before.
     pub before: Option<EffectId>,
+    /// Only effects that are not older than this one: how far back a look may go.
+    pub since: Option<EffectId>,
 }
 
-const COLUMNS: &str = "id, lane, kind, idempotency_key, request_digest, status, attempts, in_doubt,
+pub(crate) const COLUMNS: &str =
+    "id, lane, kind, idempotency_key, request_digest, status, attempts, in_doubt,
     last_error_code, last_error_msg, locked_by, locked_at, fence, next_run_at, created_at,
     updated_at, expires_at";
 
-fn parse(row: &dyn Row) -> Result<EffectRow, StoreError> {
+pub(crate) fn parse(row: &dyn Row) -> Result<EffectRow, StoreError> {
     let read = Reader::by_uuid(row, "outbox", "id");
     Ok(EffectRow {
         id: EffectId(read.uuid("id")?),
@@ -109,10 +112,15 @@ impl Store {
     ) -> Result<Vec<EffectRow>, StoreError> {
         let mut chosen = Filter::default();
         chosen.add("lane =", filter.lane.as_ref().map(Lane::as_str));
-        chosen.add("status =", filter.status.map(Status::as_str));
+        match filter.status {
+            // As a word, so that the index of what was given up fits whatever the plan is made for.
+            Some(Status::Aborted) => chosen.require("status = 'aborted'"),
+            other => chosen.add("status =", other.map(Status::as_str)),
+        }
         chosen.add("kind =", filter.kind.as_deref());
         chosen.add("last_error_code =", filter.error_code.as_deref());
         chosen.add("id <", filter.before.map(|id| Param::Uuid(id.0)));
+        chosen.add("id >=", filter.since.map(|id| Param::Uuid(id.0)));
         let (conditions, params) = chosen.newest(limit);
         let sql = format!("select {COLUMNS} from outbox {conditions}");
         self.query(sql, params, parse).await

@@ -165,6 +165,8 @@ pub struct MessageFilter {
     pub logged: Vec<Logged>,
     /// Only what comes after this one in the order of the list.
     pub after: Option<Uuid>,
+    /// Only messages that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
     pub order: Order,
 }
 
@@ -235,6 +237,7 @@ impl Store {
         let moment = if filter.dead { "m.ended_at" } else { "m.created_at" };
         chosen.add(&format!("{moment} >="), filter.from);
         chosen.add(&format!("{moment} <="), filter.to);
+        chosen.add("m.id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.page("m.id", filter.after, filter.order, limit);
         let sql = format!("{} m {conditions}", TABLE.select());
         self.query(sql, params, parse).await

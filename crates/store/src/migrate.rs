@@ -54,6 +54,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0009_watch.sqlite.sql"),
         postgres: include_str!("../migrations/0009_watch.pg.sql"),
     },
+    Migration {
+        version: 10,
+        name: "console",
+        sqlite: include_str!("../migrations/0010_console.sqlite.sql"),
+        postgres: include_str!("../migrations/0010_console.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

@@ -25,6 +25,16 @@ pub fn qstash() -> PathBuf {
     installed("qstash-packages")
 }
 
+/// The folder with what drives the console's tests (`node_modules/`); Chromium is the system's.
+///
+/// # Panics
+///
+/// When they cannot be installed.
+#[must_use]
+pub fn console() -> PathBuf {
+    installed("console-packages")
+}
+
 fn installed(script: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
     let output = Command::new(&script).stderr(Stdio::inherit()).output();

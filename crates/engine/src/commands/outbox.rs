@@ -18,6 +18,8 @@ const PAGE: i64 = 500;
 pub struct Outbox {
     store: Store,
     clock: Clock,
+    /// Who asks, for the audit log.
+    who: String,
 }
 
 /// Why an effect could not be requeued.
@@ -36,7 +38,13 @@ pub enum RequeueError {
 impl Outbox {
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock }
+        Self { store, clock, who: "outbox".to_owned() }
+    }
+
+    /// The same in the name of somebody.
+    #[must_use]
+    pub fn by(self, who: impl Into<String>) -> Self {
+        Self { who: who.into(), ..self }
     }
 
     /// Gives an aborted effect another life, with all its attempts.
@@ -49,7 +57,7 @@ impl Outbox {
     }
 
     fn requeue_changes(&self, effect: &EffectRow) -> Changes {
-        Self::requeued(effect, "outbox", self.clock.now())
+        Self::requeued(effect, &self.who, self.clock.now())
     }
 
     /// What gives an aborted effect another life, as somebody wishes.

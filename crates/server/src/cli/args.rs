@@ -43,6 +43,19 @@ impl Role {
     }
 }
 
+/// Arguments of `tashika console`: prepare logins for the console
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ConsoleArgs {
+    #[command(subcommand)]
+    pub command: ConsoleCommand,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ConsoleCommand {
+    /// Read a password from standard input and print its hash for `CONSOLE_USERS`
+    Hash,
+}
+
 /// Arguments of `tashika outbox`: look at effects and act on them
 #[derive(Clone, Debug, Args)]
 pub struct OutboxArgs {

@@ -5,6 +5,7 @@
 //! if it has a row here. The table does not say how settings depend on each other: see `rules`.
 
 mod alert;
+mod console;
 mod payments;
 mod queue;
 mod webhooks;
@@ -112,7 +113,8 @@ pub const PER_LANE: [&str; 9] = [
 
 /// Every setting, in the order of the documentation.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(payments::KEYS).chain(webhooks::KEYS).chain(queue::KEYS).chain(alert::KEYS)
+    let features = [payments::KEYS, webhooks::KEYS, queue::KEYS, alert::KEYS, console::KEYS];
+    KEYS.iter().chain(features.into_iter().flatten())
 }
 
 /// Defaults of single lanes that differ from those of all: money must not wait in a short queue

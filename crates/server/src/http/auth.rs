@@ -1,11 +1,12 @@
 //! Who is asking: API tokens.
 //!
-//! A layer on the protected routes, put there by the shell. With tokens configured, a request needs
+//! A layer on the protected routes, put there by the shell. Whoever has logged in to the console is known by a session (`console::session`), with a role.
+//! With tokens configured, a request needs
 //! `Authorization: Bearer <token>`, or under `/v2` the same token as `?qstash_token=`; without any (loopback addresses only) everybody is `anonymous`.
 //! It guarantees that tokens are compared in constant time, are never logged, and that wrong ones are
-//! limited per address (`throttle`). It does not know what a client may do: there are no roles.
+//! limited per address (`throttle`). A token may do everything; only sessions have roles.
 
-mod throttle;
+pub(super) mod throttle;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, Uri};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tashika_domain::message::address::split_query;
 
+use super::console::session::Sessions;
 use super::problem::{Code, Problem};
 use super::qstash;
 use throttle::{Throttle, Verdict};
@@ -47,6 +50,8 @@ struct Inner {
     /// Digests, so that comparing takes the same time for every token and no token stays in memory.
     tokens: Vec<(Digest, Client)>,
     throttle: Throttle,
+    /// Who has logged in to the console; `None` where there is none.
+    sessions: Option<Arc<Sessions>>,
 }
 
 type Digest = [u8; 32];
@@ -54,11 +59,29 @@ type Digest = [u8; 32];
 impl Auth {
     #[must_use]
     pub fn new(tokens: &[SecretString]) -> Self {
+        Self::with_sessions(tokens, None)
+    }
+
+    /// The same, and those who have logged in to the console.
+    #[must_use]
+    pub fn with_sessions(tokens: &[SecretString], sessions: Option<Arc<Sessions>>) -> Self {
         let tokens = tokens.iter().map(|token| {
             let digest = digest(token.expose_secret().as_bytes());
             (digest, Client(short(&digest)))
         });
-        Self(Arc::new(Inner { tokens: tokens.collect(), throttle: Throttle::default() }))
+        Self(Arc::new(Inner { tokens: tokens.collect(), throttle: Throttle::default(), sessions }))
+    }
+
+    #[must_use]
+    pub fn sessions(&self) -> Option<&Arc<Sessions>> {
+        self.0.sessions.as_ref()
+    }
+
+    /// The client that a token stands for.
+    #[must_use]
+    pub fn client(&self, token: &str) -> Option<Client> {
+        let index = self.find(&digest(token.as_bytes()))?;
+        self.0.tokens.get(index).map(|(_, client)| client.clone())
     }
 
     /// Is a token needed at all?
@@ -69,6 +92,16 @@ impl Auth {
 
     /// Decides about one request.
     fn check(&self, request: &Request) -> Result<Client, Problem> {
+        let (in_header, in_query) = (bearer(request), in_query(request));
+        if in_header.is_none()
+            && in_query.is_none()
+            && let Some(sessions) = &self.0.sessions
+            && let Some(session) = sessions.of(request.headers())
+        {
+            let path = request.uri().path();
+            sessions.permits(&session, request.method(), path, request.headers())?;
+            return Ok(session.client());
+        }
         if self.is_open() {
             return loopback_name(request)
                 .then(Client::anonymous)
@@ -76,7 +109,6 @@ impl Auth {
         }
         let peer = request.extensions().get::<Peer>();
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
-        let (in_header, in_query) = (bearer(request), in_query(request));
         let known = |token: &str| self.find(&digest(token.as_bytes()));
         // A webhook's sender may have a token of its own in the header, which is not ours.
         let known = in_header.and_then(known).or(in_query.as_deref().and_then(known));
@@ -152,8 +184,13 @@ fn in_query(request: &Request) -> Option<String> {
 /// Without tokens the address is the only protection, and a page in a local browser can point a name
 /// of its own at a loopback address (DNS rebinding). Such a request carries that name.
 fn loopback_name(request: &Request) -> bool {
-    let header = request.headers().get(HOST).map(|value| value.to_str());
-    let host = match (request.uri().host(), header) {
+    is_loopback_name(request.uri(), request.headers())
+}
+
+/// The same of the parts of a request.
+pub(super) fn is_loopback_name(uri: &Uri, headers: &HeaderMap) -> bool {
+    let header = headers.get(HOST).map(|value| value.to_str());
+    let host = match (uri.host(), header) {
         (Some(host), _) | (None, Some(Ok(host))) => host,
         (None, Some(Err(_))) => return false,
         // HTTP/1.0; no browser leaves it out.

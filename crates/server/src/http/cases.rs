@@ -193,7 +193,7 @@ fn item(case: &Case) -> Value {
 }
 
 /// A case with what was known when it was opened.
-pub(super) fn case(case: &Case) -> Value {
+pub(in crate::http) fn case(case: &Case) -> Value {
     let mut body = item(case);
     body["details"] = serde_json::from_str(&case.details).unwrap_or_default();
     body

@@ -26,7 +26,7 @@ pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 const NO_SNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
 
 /// Paths that machines ask for every few seconds: their log lines would hide the others.
-const QUIET: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+const QUIET: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/console/api/overview"];
 /// What the log says when nobody waited for the answer; no client ever sees it.
 const CLIENT_GONE: u16 = 499;
 

@@ -82,11 +82,16 @@ impl Page {
     }
 
     /// The answer; `items` may hold one more than asked for.
-    pub fn answer(self, mut items: Vec<(Uuid, Value)>) -> Response {
+    pub fn answer(self, items: Vec<(Uuid, Value)>) -> Response {
+        self.answer_within(items, None)
+    }
+
+    /// The same where only rows down to `since` were looked at: a page that is not full goes on there.
+    pub fn answer_within(self, mut items: Vec<(Uuid, Value)>, since: Option<Uuid>) -> Response {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let more = items.len() > limit;
         items.truncate(limit);
-        let cursor = items.last().filter(|_| more).map(|(id, _)| *id);
+        let cursor = items.last().filter(|_| more).map(|(id, _)| *id).or(since);
         let items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
         let mut body = json!({ "items": items });
         if let Some(cursor) = cursor {

@@ -20,6 +20,7 @@ use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderValue;
 use http::header::CACHE_CONTROL;
+use tashika_engine::Clock;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 use utoipa::openapi::OpenApi;
@@ -27,6 +28,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::auth::{self, Auth};
 use super::body::BodyLimits;
+use super::console::session::Sessions;
 use super::docs;
 use super::edge::{self, Edge, Settings};
 use super::problem::{self, Code, Problem};
@@ -44,6 +46,8 @@ pub struct Shell {
 impl Shell {
     #[must_use]
     pub fn new(config: &Config, ids: RequestIds) -> Self {
+        let sessions =
+            config.console.enabled.then(|| Arc::new(Sessions::new(config, Clock::System)));
         let http = &config.http;
         // Below the request's own deadline, so that a body that never comes is told apart from a slow
         // handler: the first is the caller's affair (408), the second ours (503).
@@ -55,10 +59,16 @@ impl Shell {
                 request_timeout: http.request_timeout,
                 body: BodyLimits { bytes: http.body_limit, timeout: body_timeout },
             })),
-            auth: Auth::new(&config.tokens),
+            auth: Auth::with_sessions(&config.tokens, sessions),
             protected: OpenApiRouter::new(),
             open: OpenApiRouter::new(),
         }
+    }
+
+    /// Who may use the API, for the console's login.
+    #[must_use]
+    pub fn auth(&self) -> Auth {
+        self.auth.clone()
     }
 
     /// Adds routes that need a token. Handlers find the [`auth::Client`] as an extension.

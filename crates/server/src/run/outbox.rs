@@ -9,12 +9,13 @@ use tashika_domain::order::Execution;
 use tashika_domain::{EffectId, Lane};
 use tashika_engine::Rescuer;
 use tashika_engine::commands::order::Resolution;
-use tashika_store::{AttemptRecord, EffectFilter, EffectRow};
+use tashika_store::{AttemptRecord, EffectFilter};
 
 use super::table;
 use crate::app::App;
 use crate::cli::args::{self, OutboxArgs, OutboxCommand};
 use crate::config::Config;
+use crate::http::outbox::{attempt, shown};
 
 pub async fn outbox(config: &Config, args: OutboxArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let app = App::open_existing(config).await?;
@@ -92,7 +93,7 @@ async fn list(
     let full = i64::try_from(page.len()).unwrap_or(i64::MAX) == limit;
     let cursor = page.last().filter(|_| full).map(|last| last.id.to_string());
     if json {
-        let mut document = json!({ "items": page.iter().map(effect_json).collect::<Vec<_>>() });
+        let mut document = json!({ "items": page.iter().map(shown).collect::<Vec<_>>() });
         if let Some(cursor) = cursor {
             document["nextCursor"] = cursor.into();
         }
@@ -128,8 +129,8 @@ async fn show(app: &App, id: EffectId, json: bool, out: &mut impl Write) -> anyh
         Some(key) => app.store.cases_of(&effect.kind, key).await?,
         None => Vec::new(),
     };
-    let mut document = effect_json(&effect);
-    document["attemptLog"] = attempts.iter().map(attempt_json).collect();
+    let mut document = shown(&effect);
+    document["attemptLog"] = attempts.iter().map(attempt).collect();
     document["cases"] = cases
         .iter()
         .map(|case| {
@@ -228,38 +229,5 @@ fn resolution(action: args::Resolution, execution: Option<&Path>) -> anyhow::Res
         (args::Resolution::Executed, None) => bail!("--execution is needed"),
         (args::Resolution::NotExecuted, _) => Resolution::NotExecuted,
         (args::Resolution::Resend, _) => Resolution::Resend,
-    })
-}
-
-fn effect_json(effect: &EffectRow) -> Value {
-    json!({
-        "id": effect.id,
-        "lane": effect.lane.as_str(),
-        "kind": effect.kind,
-        "idempotencyKey": effect.key,
-        "status": effect.status.as_str(),
-        "attempts": effect.attempts,
-        "inDoubt": effect.in_doubt,
-        "lastErrorCode": effect.last_error_code,
-        "lastErrorMsg": effect.last_error_msg,
-        "lockedBy": effect.locked_by,
-        "lockedAt": effect.locked_at,
-        "nextRunAt": effect.next_run_at,
-        "createdAt": effect.created_at,
-        "updatedAt": effect.updated_at,
-        "expiresAt": effect.expires_at,
-    })
-}
-
-fn attempt_json(attempt: &AttemptRecord) -> Value {
-    json!({
-        "lease": attempt.fence,
-        "worker": attempt.worker,
-        "startedAt": attempt.started_at,
-        "finishedAt": attempt.finished_at,
-        "outcome": attempt.outcome,
-        "code": attempt.code,
-        "message": attempt.message,
-        "exchange": attempt.exchange,
     })
 }

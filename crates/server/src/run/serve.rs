@@ -13,7 +13,8 @@ use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
-    RequestIds, Shell, alerts, audit, billings, cases, listener, orders, payments, qstash, webhooks,
+    RequestIds, Shell, alerts, audit, billings, cases, console, listener, orders, outbox, payments,
+    qstash, webhooks,
 };
 use crate::signals;
 use crate::telemetry::{self, Metrics};
@@ -56,7 +57,13 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .protected(orders::routes(orders))
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
             .protected(billings::routes(Arc::new(app.billings())))
-            .protected(audit::routes(app.store.clone()));
+            .protected(audit::routes(app.store.clone()))
+            .protected(outbox::routes(Arc::new(outbox::Face {
+                store: app.store.clone(),
+                clock: app.clock,
+                engine: Arc::clone(engine.engine()),
+                lanes: config.lanes.clone(),
+            })));
         let queue = qstash::Face {
             messages: Arc::clone(&app.messages),
             parallelism: config.lane(&Lane::DELIVERIES).concurrency,
@@ -67,10 +74,21 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .open(webhooks::open_routes(Arc::clone(&webhooks)))
             .protected(webhooks::protected_routes(webhooks));
     }
+    if args.role.takes_requests() && config.console.enabled {
+        let parts = console::Parts {
+            store: app.store.clone(),
+            clock: app.clock,
+            ids: app.ids.clone(),
+            engine: Arc::clone(engine.engine()),
+            stop: stop.clone(),
+        };
+        let face = console::Face::new(config, shell.auth(), parts);
+        shell = shell.open(console::open_routes(&face)).protected(console::protected_routes(&face));
+    }
     let (router, _) = shell.build();
     let upkeep = tokio::spawn(metrics.upkeep(stop.clone()));
     tracing::info!(%address, role = ?args.role, version = env!("CARGO_PKG_VERSION"), "tashika is ready");
-    greet(address);
+    greet(address, args.role.takes_requests() && config.console.enabled);
 
     // Both stop at the same moment: while the last requests are answered, nothing new is claimed.
     let working = async {
@@ -115,9 +133,10 @@ fn for_development(config: &Config) -> anyhow::Result<Config> {
 }
 
 /// For a person at a terminal: where to look.
-fn greet(address: std::net::SocketAddr) {
+fn greet(address: std::net::SocketAddr, console: bool) {
     if std::io::stdout().is_terminal() {
-        println!("\n  Tashika is ready: http://{address}/  (Ctrl-C stops it)\n");
+        let place = if console { "console" } else { "" };
+        println!("\n  Tashika is ready: http://{address}/{place}  (Ctrl-C stops it)\n");
     }
 }
 

@@ -7,11 +7,12 @@ use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{Gate, until};
 use tashika_testkit::on_both;
 
-use crate::support::{Broker, KEY, Setup, order, rows};
+use crate::support::{Broker, KEY, Request, Setup, order, rows};
 
 on_both!(
     effects_are_counted_listed_and_shown,
     aborted_effects_are_requeued,
+    effects_are_found_and_requeued_over_http,
     lapsed_leases_are_released,
     cases_are_decided,
     the_doctor_says_what_is_wrong,
@@ -72,6 +73,77 @@ async fn effects_are_counted_listed_and_shown(db: TestDb) {
     let (code, message) =
         setup.fail(&["outbox", "show", "0198a1b2-0000-7000-8000-000000000001"]).await;
     assert!(code == 1 && message.contains("no effect"), "{message}");
+    server.stop().await;
+}
+
+/// The same questions and acts, asked by programs and by the console.
+async fn effects_are_found_and_requeued_over_http(db: TestDb) {
+    let broker = Broker::with_keys().await;
+    for key in ["refused-01", "refused-02"] {
+        broker.scripted.script_for(key, [Act::refuse(broker_code::BAD_REQUEST), Act::Execute]);
+    }
+    let server = Setup::of(&db).broker(&broker).start().await;
+    for key in ["executed-1", "refused-01", "refused-02"] {
+        server.accepted(&order(key)).await;
+        server.settled(key).await;
+    }
+    let list = async |query: &str| -> Vec<Value> {
+        let answer = server.get(&format!("/outbox{query}")).await;
+        assert_eq!(answer.status, 200, "{query}: {answer:?}");
+        answer.json()["items"].as_array().unwrap().clone()
+    };
+    let keys = |items: &[Value]| -> Vec<String> {
+        items.iter().map(|item| item["idempotencyKey"].as_str().unwrap().to_owned()).collect()
+    };
+    let aborted = list("?status=aborted").await;
+    assert_eq!(keys(&aborted), ["refused-02", "refused-01"], "newest first");
+    assert_eq!(keys(&list("?status=succeeded&lane=orders").await), ["executed-1"]);
+    assert_eq!(keys(&list("?errorCode=BROKER_BAD_REQUEST&limit=1").await), ["refused-02"]);
+    assert_eq!(list("?lane=payments").await, [] as [Value; 0]);
+    assert_eq!(keys(&list("?key=refused-01").await), ["refused-01"]);
+    assert_eq!(list("?key=nobody-has-it").await, [] as [Value; 0]);
+    let page = server.get("/outbox?limit=2").await.json();
+    let rest = list(&format!("?limit=2&cursor={}", page["nextCursor"].as_str().unwrap())).await;
+    assert_eq!(keys(&rest), ["executed-1"]);
+    server.get("/outbox?status=lost").await.is_problem(400, "BAD_REQUEST");
+    server.get("/outbox?colour=red").await.is_problem(400, "BAD_REQUEST");
+
+    let one = server.get(&format!("/outbox/{}", id(&aborted[1]))).await.json();
+    assert_eq!(one["attemptLog"][0]["outcome"], "refused", "{one}");
+    assert_eq!(one["payload"]["instrument"], "USDJPY", "{one}");
+    server.get("/outbox/nothing").await.is_problem(404, "EFFECT_NOT_FOUND");
+    let nobody = "/outbox/0198a1b2-0000-7000-8000-000000000001";
+    server.get(nobody).await.is_problem(404, "EFFECT_NOT_FOUND");
+    server
+        .ask(Request::new("POST", &format!("{nobody}/requeue")))
+        .await
+        .is_problem(404, "EFFECT_NOT_FOUND");
+
+    // One by itself; again it is not given up any more, and nothing happens.
+    let again = Request::new("POST", &format!("/outbox/{}/requeue", id(&aborted[1])));
+    assert_eq!(server.ask(again.clone()).await.status, 200);
+    until("its second life", async || {
+        let found = list("?key=refused-01").await;
+        (found[0]["status"] == "succeeded").then_some(())
+    })
+    .await;
+    server.ask(again).await.is_problem(409, "EFFECT_NOT_ABORTED");
+    // Several by name: those that can be.
+    let ids: Vec<&str> = aborted.iter().map(id).collect();
+    let many = Request::json("/outbox/requeue", &json!({ "ids": ids }));
+    let answer = server.ask(many).await;
+    assert_eq!((answer.status, answer.json()), (200, json!({"requeued": 1})), "{answer:?}");
+    for bad in
+        [json!({}), json!({"ids": []}), json!({"ids": ["x"]}), json!({"ids": ids, "all": true})]
+    {
+        let answer = server.ask(Request::json("/outbox/requeue", &bad)).await;
+        answer.is_problem(400, "BAD_REQUEST");
+    }
+    let released = server.ask(Request::new("POST", "/outbox/release?lane=orders")).await;
+    assert_eq!((released.status, released.json()), (200, json!({"released": 0})));
+    let who = server.get("/audit-logs?action=outbox.requeued").await.json();
+    assert_eq!(who["items"].as_array().unwrap().len(), 2, "{who}");
+    assert_eq!(who["items"][0]["actorId"], "anonymous", "{who}");
     server.stop().await;
 }
 

@@ -18,6 +18,8 @@ mod claim;
 #[cfg(test)]
 mod commit;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod differential_with_postgres;
 #[cfg(test)]
 mod durability;

@@ -16,7 +16,7 @@ on_both!(
 async fn an_empty_database_is_migrated_once(db: Db) {
     assert_eq!(
         Store::migrate(&db.url()).await.unwrap(),
-        ["foundation", "payments", "webhooks", "queue", "confirmations", "watch"]
+        ["foundation", "payments", "webhooks", "queue", "confirmations", "watch", "console"]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());
     assert_eq!(db.number("select max(version) from tashika_migrations").await, KNOWN_VERSION);
@@ -43,13 +43,10 @@ async fn many_may_start_at_once(db: Db) {
     let stores: Vec<Store> =
         join_all(starting).await.into_iter().map(|store| store.unwrap()).collect();
     assert_eq!(all(&stores[0]).await.len(), 8);
-    // Each once; numbers may be left out.
-    let (count, kinds) = ("select count(*) from", "select count(distinct version) from");
+    // Each once, whatever numbers they have.
+    let twice = "select count(*) - count(distinct version) from tashika_migrations";
+    assert_eq!(db.number(twice).await, 0);
     assert_eq!(db.number("select max(version) from tashika_migrations").await, KNOWN_VERSION);
-    assert_eq!(
-        db.number(&format!("{count} tashika_migrations")).await,
-        db.number(&format!("{kinds} tashika_migrations")).await
-    );
 }
 
 async fn a_newer_database_is_refused(db: Db) {

@@ -214,8 +214,10 @@ async fn effects_are_listed_newest_first_in_pages(db: Db) {
         kind: Some("order".into()),
         before: Some(id(5)),
         error_code: None,
+        since: None,
     };
     assert_eq!(list(exactly, 1).await, [id(4)]);
+    assert_eq!(list(EffectFilter { since: Some(id(5)), ..any() }, 9).await, [id(6), id(5)]);
     let held = lease(&claim(&store, at(1), 1).await[0]);
     done(&store, [abort(held, false, at(1))]).await;
     let code = |code: &str| EffectFilter { error_code: Some(code.into()), ..any() };

@@ -67,6 +67,28 @@ impl Throttle {
     }
 }
 
+impl Throttle {
+    /// How long an address must wait before its next try, whatever it tries: for passwords, which can
+    /// be guessed, nobody is let through early.
+    pub fn wait(&self, peer: IpAddr) -> Option<Duration> {
+        let now = Instant::now();
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recovered = state.recovered_at.get(&network(peer)).copied();
+        let recovered = recovered.filter(|at| *at > now).unwrap_or(now);
+        let over = (recovered - now + FORGIVE).saturating_sub(FORGIVE * BURST);
+        (!over.is_zero()).then_some(over)
+    }
+
+    /// Counts a failure.
+    pub fn failed(&self, peer: IpAddr) {
+        let (peer, now) = (network(peer), Instant::now());
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recovered = state.recovered_at.get(&peer).copied();
+        let recovered = recovered.filter(|at| *at > now).unwrap_or(now);
+        state.remember(peer, recovered + FORGIVE, now);
+    }
+}
+
 impl State {
     fn remember(&mut self, peer: IpAddr, recovered: Instant, now: Instant) {
         if self.recovered_at.len() >= MAX_ADDRESSES && !self.recovered_at.contains_key(&peer) {

@@ -86,14 +86,30 @@ codes! {
         title "Unauthorized" "認証が必要です"
         detail "A valid API token is needed." "有効な API トークンが必要です。"
         advice "Send `Authorization: Bearer <token>` with one of the tokens in `TASHIKA_API_TOKENS`." "`TASHIKA_API_TOKENS` に設定されたトークンを `Authorization: Bearer <token>` で送ってください。"
+    LoginFailed "LOGIN_FAILED" UNAUTHORIZED
+        title "Login failed" "ログインできません"
+        detail "The name, the password or the token is wrong." "名前、パスワード、またはトークンが正しくありません。"
+        advice "Users are named in `CONSOLE_USERS`; `tashika console hash` makes the hash of a new password. Failed logins are limited per address." "利用者は `CONSOLE_USERS` で指定します。新しいパスワードのハッシュは `tashika console hash` で作成します。失敗したログインはアドレスごとに制限されます。"
     Forbidden "FORBIDDEN" FORBIDDEN
         title "Forbidden" "許可されていません"
         detail "You may not do this." "この操作は許可されていません。"
         advice "The token is valid, but what it asks for belongs to somebody else." "トークンは有効ですが、対象は別の所有者のものです。"
+    RoleNotAllowed "ROLE_NOT_ALLOWED" FORBIDDEN
+        title "Role not allowed" "権限がありません"
+        detail "A viewer looks at things and changes nothing." "閲覧者は参照のみで、変更はできません。"
+        advice "Log in to the console as an operator (`CONSOLE_USERS`). Nothing was done." "運用者としてコンソールにログインしてください（`CONSOLE_USERS`）。何も行われていません。"
+    CsrfTokenInvalid "CSRF_TOKEN_INVALID" FORBIDDEN
+        title "CSRF token invalid" "CSRF トークンが不正です"
+        detail "A request with the console's cookie that changes something needs the session's token." "コンソールの Cookie を伴う変更リクエストには、セッションのトークンが必要です。"
+        advice "Reload the console. Programs use `Authorization: Bearer` instead of the cookie. Nothing was done." "コンソールを再読み込みしてください。プログラムからは Cookie ではなく `Authorization: Bearer` を使います。何も行われていません。"
     CrossSiteRequest "CROSS_SITE_REQUEST" FORBIDDEN
         title "Cross-site request" "別サイトからのリクエスト"
         detail "A browser sent this request on behalf of another site." "別のサイトを開いているブラウザーから送られたリクエストです。"
         advice "Call the API from a program, or from a page of the same origin. A proxy in front must pass `Host` and `Origin` on unchanged." "プログラムから、または同一オリジンのページから呼び出してください。前段のプロキシは `Host` と `Origin` をそのまま渡す必要があります。"
+    EffectNotFound "EFFECT_NOT_FOUND" NOT_FOUND
+        title "Effect not found" "エフェクトが見つかりません"
+        detail "No effect has this id." "この ID のエフェクトはありません。"
+        advice "Look it up with `GET /outbox?key=…`. Settled effects go after `OUTBOX_KEEP_HOURS`." "`GET /outbox?key=…` で探してください。確定したエフェクトは `OUTBOX_KEEP_HOURS` 後に削除されます。"
     NotFound "NOT_FOUND" NOT_FOUND
         title "Not found" "見つかりません"
         detail "There is nothing under this path." "このパスには何もありません。"
@@ -170,6 +186,10 @@ codes! {
         title "Alert is over" "アラートは解消済みです"
         detail "The alert is not firing any more." "このアラートは既に解消しています。"
         advice "There is nothing to acknowledge. `GET /alerts?state=firing` lists what is going on." "確認すべきものはありません。発生中のものは `GET /alerts?state=firing` にあります。"
+    EffectNotAborted "EFFECT_NOT_ABORTED" CONFLICT
+        title "Effect was not given up" "中止されたエフェクトではありません"
+        detail "Only effects that were given up can be requeued." "再投入できるのは中止されたエフェクトだけです。"
+        advice "An effect that is pending or failed is tried again by itself; one that succeeded has had its effect, once." "待機中・失敗のエフェクトは自動的に再試行されます。成功したエフェクトは一度だけ実行されています。"
     WebhookEventNotFailed "WEBHOOK_EVENT_NOT_FAILED" CONFLICT
         title "Event has not failed" "失敗したイベントではありません"
         detail "Only events that failed can be processed again." "再処理できるのは失敗したイベントだけです。"

@@ -1,0 +1,111 @@
+//! The first page: what flows, what waits, and what needs somebody.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Map, Value, json};
+use tashika_domain::alert::AlertState;
+use tashika_domain::case::CaseStatus;
+use tashika_engine::Step;
+use tashika_store::{AlertFilter, CaseFilter, Counted, RaceSeen, StoreError};
+
+use super::Face;
+use crate::http::page::Query;
+use crate::http::problem::Problem;
+use crate::http::{cases, unavailable};
+
+/// Counting ends here: more is shown as "1000+".
+const COUNT_MAX: i64 = 1000;
+/// Cases, alerts and races that the first page names.
+const NAMED: i64 = 5;
+
+pub(super) async fn overview(State(face): State<Arc<Face>>) -> Result<Response, Problem> {
+    let found = face.overview().await.map_err(|error| unavailable(&error))?;
+    Ok(Json(found).into_response())
+}
+
+impl Face {
+    async fn overview(&self) -> Result<Value, StoreError> {
+        let mut counts = Map::new();
+        for (name, what) in [
+            ("openCases", Counted::OpenCases),
+            ("firingAlerts", Counted::FiringAlerts),
+            ("abortedEffects", Counted::AbortedEffects),
+            ("deadLetters", Counted::DeadLetters),
+            ("failedWebhooks", Counted::FailedWebhooks),
+            ("paymentsInDoubt", Counted::PaymentsInDoubt),
+        ] {
+            counts.insert(name.to_owned(), self.store.counted(what, COUNT_MAX).await?.into());
+        }
+        let open = CaseFilter { status: Some(CaseStatus::Open), ..CaseFilter::default() };
+        let open = self.store.cases(&open, NAMED).await?;
+        let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
+        let alerts = self.store.alerts(&firing, NAMED).await?;
+        let alerts: Vec<Value> = alerts
+            .iter()
+            .map(|alert| {
+                json!({
+                    "id": alert.id, "rule": alert.rule, "severity": alert.severity,
+                    "message": alert.message, "count": alert.count, "firedAt": alert.fired_at,
+                })
+            })
+            .collect();
+        let races = self.store.races(None, NAMED).await?;
+        let steps = self.engine.pulse().steps();
+        Ok(json!({
+            "node": self.engine.worker(),
+            "at": self.clock.now(),
+            "countMax": COUNT_MAX,
+            "counts": counts,
+            "cases": open.iter().map(cases::case).collect::<Vec<_>>(),
+            "alerts": alerts,
+            "races": races.iter().map(race).collect::<Vec<_>>(),
+            "steps": steps.iter().map(step).collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// Some seconds: per lane `[succeeded, failed, aborted, p50, p95]`, and what waited at their end.
+fn step(step: &Step) -> Value {
+    let lanes: Map<String, Value> = step
+        .lanes
+        .iter()
+        .map(|(lane, tally)| {
+            let numbers = json!([
+                tally.succeeded,
+                tally.failed,
+                tally.aborted,
+                tally.quantile(0.5),
+                tally.quantile(0.95)
+            ]);
+            (lane.as_str().to_owned(), numbers)
+        })
+        .collect();
+    let waiting: Map<String, Value> =
+        step.waiting.iter().map(|w| (w.lane.as_str().to_owned(), w.count.into())).collect();
+    json!({"at": step.at, "sec": step.took.as_secs_f64(), "lanes": lanes, "waiting": waiting})
+}
+
+fn race(race: &RaceSeen) -> Value {
+    json!({
+        "id": race.id,
+        "scenario": race.scenario,
+        "subjectType": race.subject_type,
+        "subjectId": race.subject_id,
+        "resolution": race.resolution,
+        "detectedAt": race.detected_at,
+    })
+}
+
+/// Every race that was seen and settled.
+pub(super) async fn races(
+    State(face): State<Arc<Face>>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let page = Query::read(query.as_deref(), &[])?.page()?;
+    let found = face.store.races(page.before, page.fetch()).await;
+    let found = found.map_err(|error| unavailable(&error))?;
+    Ok(page.answer(found.iter().map(|one| (one.id, race(one))).collect()))
+}

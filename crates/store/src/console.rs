@@ -1,0 +1,192 @@
+//! What the console asks: small questions that stay small in a large database.
+//!
+//! Every statement here reads an index, or a bounded number of rows; none of them counts a table.
+
+use tashika_domain::effect::EffectId;
+use tashika_domain::{Lane, Timestamp};
+use uuid::Uuid;
+
+use crate::Store;
+use crate::effects::{COLUMNS, EffectRow, parse};
+use crate::error::StoreError;
+use crate::row::{Param, Reader};
+
+/// How many effects of a lane are due and wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneCount {
+    pub lane: Lane,
+    pub count: i64,
+}
+
+/// The newest row of a table, by which a change can be noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    pub table: String,
+    pub id: Option<Uuid>,
+}
+
+/// A race as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaceSeen {
+    pub id: Uuid,
+    pub scenario: String,
+    pub subject_type: String,
+    pub subject_id: String,
+    pub resolution: String,
+    pub detected_at: Timestamp,
+}
+
+/// Tables whose ids begin with their time, so that the last one is the newest.
+const WATCHED: [&str; 9] = [
+    "payments",
+    "cases",
+    "alerts",
+    "webhook_events",
+    "messages",
+    "message_log",
+    "outbox",
+    "audit_logs",
+    "race_conditions",
+];
+
+/// What can be counted up to a limit: a name for the caller, and the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    OpenCases,
+    FiringAlerts,
+    AbortedEffects,
+    DeadLetters,
+    FailedWebhooks,
+    PaymentsInDoubt,
+}
+
+impl Counted {
+    const fn rows(self) -> &'static str {
+        match self {
+            Self::OpenCases => "cases where status = 'open'",
+            Self::FiringAlerts => "alerts where state = 'firing'",
+            Self::AbortedEffects => "outbox where status = 'aborted'",
+            Self::DeadLetters => "messages where dlq_id is not null",
+            Self::FailedWebhooks => "webhook_events where status = 'failed'",
+            Self::PaymentsInDoubt => "payments where pending_verification",
+        }
+    }
+}
+
+impl Store {
+    /// Effects that are due and wait, by lane. Reads only the claim's index.
+    pub async fn due_by_lane(&self, now: Timestamp) -> Result<Vec<LaneCount>, StoreError> {
+        let sql = "select lane, count(*) as n from outbox
+             where status in ('pending', 'failed') and next_run_at <= $1 group by lane order by lane";
+        self.query(sql.to_owned(), vec![Param::Time(now)], |row| {
+            let read = Reader::named(row, "outbox", "count");
+            Ok(LaneCount { lane: read.word("lane", Lane::parse)?, count: read.int("n")? })
+        })
+        .await
+    }
+
+    /// The newest row of every table that the console watches.
+    pub async fn newest(&self) -> Result<Vec<Newest>, StoreError> {
+        let parts = WATCHED.map(|table| {
+            format!(
+                "select '{table}' as name, (select id from {table} order by id desc limit 1) as id"
+            )
+        });
+        self.query(parts.join(" union all "), vec![], |row| {
+            let read = Reader::named(row, "newest", "name");
+            Ok(Newest { table: read.text("name")?, id: read.opt_uuid("id")? })
+        })
+        .await
+    }
+
+    /// How many there are, counted up to a limit.
+    pub async fn counted(&self, what: Counted, limit: i64) -> Result<i64, StoreError> {
+        let sql =
+            format!("select count(*) as n from (select 1 as one from {} limit $1) t", what.rows());
+        self.count(&sql, vec![Param::Int(limit)]).await
+    }
+
+    /// A page of races, newest first.
+    pub async fn races(
+        &self,
+        before: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<RaceSeen>, StoreError> {
+        let mut chosen = crate::filter::Filter::default();
+        chosen.add("id <", before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        let sql = format!(
+            "select id, scenario, subject_type, subject_id, resolution, detected_at
+             from race_conditions {conditions}"
+        );
+        self.query(sql, params, |row| {
+            let read = Reader::by_uuid(row, "race_conditions", "id");
+            Ok(RaceSeen {
+                id: read.uuid("id")?,
+                scenario: read.text("scenario")?,
+                subject_type: read.text("subject_type")?,
+                subject_id: read.text("subject_id")?,
+                resolution: read.text("resolution")?,
+                detected_at: read.time("detected_at")?,
+            })
+        })
+        .await
+    }
+
+    /// The effects under an idempotency key, one per kind at most.
+    ///
+    /// The index begins with the kind, so the kinds are walked first: each step of the recursion is a
+    /// look into the index.
+    pub async fn effects_of_key(&self, key: &str) -> Result<Vec<EffectRow>, StoreError> {
+        let sql = format!(
+            "with recursive kinds (name) as (
+                 select min(kind) from outbox where idempotency_key is not null
+                 union all
+                 select (select min(kind) from outbox
+                          where idempotency_key is not null and kind > kinds.name)
+                   from kinds where kinds.name is not null)
+             select {COLUMNS} from outbox
+              where idempotency_key = $1 and kind in (select name from kinds where name is not null)
+              order by id desc"
+        );
+        self.query(sql, vec![key.into()], parse).await
+    }
+
+    /// The effect that is `rows` before another one (or before the newest), as far as a look may go.
+    /// `None` if there are fewer.
+    pub async fn effect_before(
+        &self,
+        before: Option<EffectId>,
+        rows: i64,
+    ) -> Result<Option<EffectId>, StoreError> {
+        let id = self.row_before("outbox", before.map(|id| id.0), rows).await?;
+        Ok(id.map(EffectId))
+    }
+
+    /// The same among messages.
+    pub async fn message_before(
+        &self,
+        before: Option<Uuid>,
+        rows: i64,
+    ) -> Result<Option<Uuid>, StoreError> {
+        self.row_before("messages", before, rows).await
+    }
+
+    async fn row_before(
+        &self,
+        table: &'static str,
+        before: Option<Uuid>,
+        rows: i64,
+    ) -> Result<Option<Uuid>, StoreError> {
+        let mut params = vec![Param::Int(rows)];
+        let mut condition = "";
+        if let Some(before) = before {
+            params.push(Param::Uuid(before));
+            condition = "where id < $2";
+        }
+        let sql = format!("select id from {table} {condition} order by id desc limit 1 offset $1");
+        let found =
+            self.query(sql, params, move |row| Reader::by_uuid(row, table, "id").uuid("id"));
+        Ok(found.await?.pop())
+    }
+}

@@ -1,0 +1,104 @@
+//! What the console asks.
+
+use tashika_domain::Lane;
+use tashika_store::{Counted, EffectFilter};
+use uuid::Uuid;
+
+use crate::support::*;
+
+on_both!(
+    effects_are_found_by_their_key_whatever_their_kind,
+    only_what_is_due_waits,
+    a_look_goes_back_as_far_as_it_may,
+    counting_ends_at_its_limit,
+    the_newest_row_of_every_table_is_told,
+);
+
+async fn effects_are_found_by_their_key_whatever_their_kind(db: Db) {
+    let store = db.open().await;
+    let of_kind = |number: u64, kind: &str, key: &str| {
+        let mut effect = keyed(number, key);
+        effect.kind = kind.into();
+        effect
+    };
+    enqueue(
+        &store,
+        [
+            of_kind(1, "alpha", "key-1"),
+            of_kind(2, "mid", "key-2"),
+            of_kind(3, "zeta", "key-1"),
+            effect(4),
+        ],
+    )
+    .await;
+    let found = async |key: &str| -> Vec<_> {
+        store.effects_of_key(key).await.unwrap().iter().map(|row| row.id).collect()
+    };
+    assert_eq!(found("key-1").await, [id(3), id(1)]);
+    assert_eq!(found("key-2").await, [id(2)]);
+    assert_eq!(found("key-3").await, []);
+    assert_eq!(found("").await, []);
+}
+
+async fn only_what_is_due_waits(db: Db) {
+    let store = db.open().await;
+    assert_eq!(store.due_by_lane(at(1)).await.unwrap(), []);
+    let mut later = effect(3);
+    later.run_at = at(500);
+    let mut mail = effect(4);
+    mail.lane = Lane::MAIL;
+    enqueue(&store, [effect(1), effect(2), later, mail]).await;
+    let due = async |now| -> Vec<_> {
+        let found = store.due_by_lane(now).await.unwrap();
+        found.into_iter().map(|one| (one.lane, one.count)).collect()
+    };
+    assert_eq!(due(at(100)).await, [(Lane::MAIL, 1), (Lane::ORDERS, 2)]);
+    assert_eq!(due(at(600)).await, [(Lane::MAIL, 1), (Lane::ORDERS, 3)]);
+    claim(&store, at(100), 1).await;
+    assert_eq!(due(at(100)).await, [(Lane::MAIL, 1), (Lane::ORDERS, 1)]);
+}
+
+async fn a_look_goes_back_as_far_as_it_may(db: Db) {
+    let store = db.open().await;
+    assert_eq!(store.effect_before(None, 0).await.unwrap(), None);
+    enqueue(&store, (1..=9).map(effect)).await;
+    assert_eq!(store.effect_before(None, 0).await.unwrap(), Some(id(9)));
+    assert_eq!(store.effect_before(None, 3).await.unwrap(), Some(id(6)));
+    assert_eq!(store.effect_before(Some(id(6)), 3).await.unwrap(), Some(id(2)));
+    assert_eq!(store.effect_before(Some(id(3)), 3).await.unwrap(), None, "that is everything");
+    let near = EffectFilter { since: Some(id(6)), before: Some(id(8)), ..EffectFilter::default() };
+    let near = store.effects(&near, 9).await.unwrap();
+    assert_eq!(near.iter().map(|row| row.id).collect::<Vec<_>>(), [id(7), id(6)]);
+    assert_eq!(store.message_before(None, 3).await.unwrap(), None);
+}
+
+async fn counting_ends_at_its_limit(db: Db) {
+    let store = db.open().await;
+    for what in [
+        Counted::OpenCases,
+        Counted::FiringAlerts,
+        Counted::AbortedEffects,
+        Counted::DeadLetters,
+        Counted::FailedWebhooks,
+        Counted::PaymentsInDoubt,
+    ] {
+        assert_eq!(store.counted(what, 5).await.unwrap(), 0, "{what:?}");
+    }
+    enqueue(&store, (1..=7).map(effect)).await;
+    let held = claim(&store, at(1), 7).await;
+    done(&store, held.iter().map(|effect| abort(lease(effect), false, at(2)))).await;
+    assert_eq!(store.counted(Counted::AbortedEffects, 5).await.unwrap(), 5);
+    assert_eq!(store.counted(Counted::AbortedEffects, 50).await.unwrap(), 7);
+    assert_eq!(store.races(None, 5).await.unwrap(), []);
+}
+
+async fn the_newest_row_of_every_table_is_told(db: Db) {
+    let store = db.open().await;
+    let empty = store.newest().await.unwrap();
+    assert!(empty.iter().all(|newest| newest.id.is_none()), "{empty:?}");
+    enqueue(&store, [effect(2), effect(1)]).await;
+    let found = store.newest().await.unwrap();
+    let outbox: Vec<Option<Uuid>> =
+        found.iter().filter(|newest| newest.table == "outbox").map(|newest| newest.id).collect();
+    assert_eq!(outbox, [Some(id(2).0)]);
+}
