@@ -27,8 +27,8 @@ install_packages() {
         die "could not install $*"
 }
 
-# sdk_packages NAME: installs Python's `python_packages` and Node's `node_packages`, two arrays of the caller's with pinned
-# versions, into target/NAME, and prints that folder as its last line: venv/ and node_modules/ are in it.
+# sdk_packages NAME: installs Python's `python_packages` and Node's `node_packages` (which may be empty), two arrays of the
+# caller's with pinned versions, into target/NAME, and prints that folder as its last line: venv/ and node_modules/ are in it.
 #
 # They go into the target folder, not into the repository. May be called again and at the same time by many; only the first call
 # takes long. Installs python3-venv, nodejs and npm on a Debian machine that lacks them. Expects to be in the repository's root.
@@ -55,8 +55,10 @@ sdk_packages_complete() { [[ -f $complete && $(<"$complete") == "$wanted" ]]; }
 sdk_packages_install() {
     local missing=()
     [[ ${#python_packages[@]} -eq 0 ]] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
-    command -v node >/dev/null || missing+=(nodejs)
-    command -v npm >/dev/null || missing+=(npm)
+    if [[ ${#node_packages[@]} -gt 0 ]]; then
+        command -v node >/dev/null || missing+=(nodejs)
+        command -v npm >/dev/null || missing+=(npm)
+    fi
     if [[ ${#missing[@]} -gt 0 ]]; then install_packages "no Python or Node to run the packages with" "${missing[@]}"; fi
 
     say "installing $wanted"
@@ -65,7 +67,9 @@ sdk_packages_install() {
         python3 -m venv "$folder/venv"
         "$folder/venv/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}"
     fi
-    npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix "$folder" "${node_packages[@]}"
+    if [[ ${#node_packages[@]} -gt 0 ]]; then
+        npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix "$folder" "${node_packages[@]}"
+    fi
     printf '%s\n' "$wanted" >"$complete.new"
     mv "$complete.new" "$complete"
 }

@@ -13,6 +13,9 @@ use crate::case::{CaseClosing, CaseResolution, NewCase};
 use crate::effect::{EffectId, NewEffect, Verdict};
 use crate::lane::Lane;
 use crate::ledger::{LedgerKey, LedgerSettlement, NewLedgerEntry};
+use crate::mail::Delivery;
+use crate::mail::batch::Batch;
+use crate::mail::control::Control;
 use crate::message::gate::{FlowControl, Queue};
 use crate::message::group::Group;
 use crate::message::keys::SigningKeys;
@@ -145,6 +148,15 @@ pub enum Write {
     ResolveAlert(AlertResolution),
     Race(NewRace),
     Audit(Box<NewAudit>),
+    /// A new mail. Expects its key to be free.
+    MailInsert(Box<Delivery>),
+    /// A mail as it is now. Expects the version before this one.
+    MailUpdate(Box<Delivery>),
+    /// A new batch of mails. Expects its key to be free.
+    MailBatchInsert(Box<Batch>),
+    MailBatchUpdate(Box<Batch>),
+    /// The mail lane as it is now. Expects the version before this one.
+    MailControlUpdate(Box<Control>),
 }
 
 /// A line of a payment's timeline.

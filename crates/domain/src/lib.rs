@@ -19,6 +19,7 @@ pub mod event;
 pub mod ids;
 pub mod lane;
 pub mod ledger;
+pub mod mail;
 pub mod mask;
 pub mod message;
 pub mod order;

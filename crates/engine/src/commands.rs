@@ -6,6 +6,8 @@ pub mod case;
 pub mod dead_letter;
 pub mod group;
 pub mod keys;
+pub mod mail;
+pub mod mail_batch;
 pub mod message;
 pub mod order;
 pub mod outbox;

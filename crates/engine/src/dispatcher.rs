@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::engine::{Engine, lease};
 use crate::hand::{Born, Place};
 use crate::pace::{Pace, Turns};
+use crate::valve::Valve;
 use crate::worker::{self, millis};
 
 pub struct Dispatcher {
@@ -48,6 +49,7 @@ struct LaneState {
     running: usize,
     /// Work may be waiting in the store.
     hungry: bool,
+    valve: Option<Arc<Valve>>,
 }
 
 /// An effect that waits to be started.
@@ -60,9 +62,13 @@ struct Waiting {
 }
 
 impl LaneState {
-    fn new(policy: LanePolicy) -> Self {
+    fn new(policy: LanePolicy, valve: Option<Arc<Valve>>) -> Self {
         let pace = policy.rate_per_sec.map(|rate| Pace::new(rate, 1));
-        Self { policy, pace, queue: VecDeque::new(), claimed: 0, running: 0, hungry: true }
+        Self { policy, pace, queue: VecDeque::new(), claimed: 0, running: 0, hungry: true, valve }
+    }
+
+    fn is_closed(&self, now: Timestamp) -> bool {
+        self.valve.as_ref().is_some_and(|valve| valve.is_closed(now))
     }
 
     /// How much to claim: a batch, when at most half of one is left.
@@ -71,8 +77,8 @@ impl LaneState {
         if self.claimed > batch / 2 { 0 } else { batch - self.claimed }
     }
 
-    fn wants_more(&self) -> bool {
-        self.hungry && self.room() > 0
+    fn wants_more(&self, now: Timestamp) -> bool {
+        self.hungry && self.room() > 0 && !self.is_closed(now)
     }
 
     fn push(&mut self, waiting: Waiting) {
@@ -90,7 +96,10 @@ impl LaneState {
 impl Dispatcher {
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
-        let lanes = engine.lanes.iter().map(|(lane, p)| (lane.clone(), LaneState::new(p.clone())));
+        let lanes = engine.lanes.iter().map(|(lane, policy)| {
+            let valve = engine.valves.get(lane).cloned();
+            (lane.clone(), LaneState::new(policy.clone(), valve))
+        });
         let births = engine.hand.as_ref().map(|(_, hand)| hand.open(&engine.settings.worker));
         Self {
             births,
@@ -112,13 +121,13 @@ impl Dispatcher {
             self.claim_all().await;
             self.tell_hand();
             let pause = self.start_ready();
-            if self.lanes.values().any(LaneState::wants_more) {
+            let now = self.engine.clock.now();
+            if self.lanes.values().any(|lane| lane.wants_more(now)) {
                 // More is waiting than one claim could take.
                 tokio::task::yield_now().await;
                 self.note_ended();
                 continue;
             }
-            let now = self.engine.clock.now();
             let until = [Some(self.next_poll), self.wakeups.next_due()].into_iter().flatten().min();
             let idle = until.map_or(Duration::ZERO, |at| at.since(now));
             let wait = pause.map_or(idle, |pause| pause.min(idle));
@@ -173,10 +182,11 @@ impl Dispatcher {
     }
 
     async fn claim_all(&mut self) {
+        let now = self.engine.clock.now();
         let wanting: Vec<Lane> = self
             .lanes
             .iter()
-            .filter(|(_, state)| state.wants_more())
+            .filter(|(_, state)| state.wants_more(now))
             .map(|(lane, _)| lane.clone())
             .collect();
         for lane in wanting {
@@ -233,6 +243,7 @@ impl Dispatcher {
                     !state.queue.is_empty()
                         && state.running < state.policy.concurrency
                         && !held_up.contains(lane)
+                        && !state.is_closed(now)
                 })
                 .map(|(lane, state)| (lane, state.policy.weight));
             let Some(lane) = self.turns.next(ready).cloned() else { break };

@@ -26,6 +26,7 @@ use crate::pulse::Pulse;
 use crate::renewer::Renewer;
 use crate::rescuer::Rescuer;
 use crate::sealer::Sealer;
+use crate::valve::Valve;
 use crate::watchman::Watchman;
 use crate::worker;
 
@@ -49,6 +50,10 @@ pub struct Settings {
     /// How long messages and their log are kept, once they have ended.
     pub keep_messages: Duration,
     pub alerts: AlertSettings,
+    /// How long mails are kept, once they have ended.
+    pub keep_mails: Duration,
+    /// What may be sent in 24 hours, for the gauge; 0 is no limit.
+    pub mail_quota: i64,
     /// Joins a span to the trace that an effect came from.
     pub join_trace: fn(&tracing::Span, &str),
 }
@@ -65,6 +70,8 @@ impl Default for Settings {
             keep_webhooks: Duration::from_secs(90 * 24 * 3600),
             keep_messages: Duration::from_secs(7 * 24 * 3600),
             alerts: AlertSettings::default(),
+            keep_mails: Duration::from_secs(90 * 24 * 3600),
+            mail_quota: 0,
             join_trace: |_, _| {},
         }
     }
@@ -111,6 +118,8 @@ pub struct Engine {
     pub(crate) hand: Option<(Lane, Arc<Hand>)>,
     /// What this process has counted.
     pub(crate) meter: Arc<Meter>,
+    /// Lanes that may be closed for a while.
+    pub(crate) valves: BTreeMap<Lane, Arc<Valve>>,
     /// Effects that were born in the hands of this process and are performed for a caller.
     callers: TaskTracker,
     claims: bool,
@@ -132,6 +141,7 @@ impl Engine {
             gates: None,
             hand: None,
             meter: Arc::default(),
+            valves: BTreeMap::new(),
             callers: TaskTracker::new(),
             claims: true,
         }
@@ -197,6 +207,13 @@ impl Engine {
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = meter;
+        self
+    }
+
+    /// Claims nothing from a lane while its valve is closed.
+    #[must_use]
+    pub fn valve(mut self, lane: Lane, valve: Arc<Valve>) -> Self {
+        self.valves.insert(lane, valve);
         self
     }
 

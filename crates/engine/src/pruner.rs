@@ -22,6 +22,7 @@ pub struct Pruned {
     pub quotas: u64,
     pub webhooks: u64,
     pub messages: u64,
+    pub mails: u64,
     pub audit: u64,
     pub alerts: u64,
 }
@@ -94,6 +95,16 @@ impl Pruner {
                 break;
             }
         }
+        let before = now.minus(self.engine.settings.keep_mails);
+        loop {
+            let removed = store.prune_mails(before, BATCH).await?;
+            pruned.mails += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        while store.prune_mail_batches(before, BATCH).await? > 0 {}
+        store.prune_mail_quota(now).await?;
         if let Some(keep) = self.engine.settings.keep_audit {
             loop {
                 let removed = store.prune_audit(now.minus(keep), BATCH).await?;

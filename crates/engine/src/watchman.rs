@@ -95,7 +95,7 @@ impl Watchman {
     pub async fn run_once(&self, now: Timestamp) -> Result<(), StoreError> {
         self.engine.pulse.close(now, self.engine.store.due_by_lane(now).await?);
         let mut memory = self.memory.lock().await;
-        let facts = readings::facts(&self.engine.store, now).await?;
+        let facts = readings::facts(&self.engine, now).await?;
         let store = &self.engine.store;
         let open = store.alerts_open(ALERTS).await?;
         let silences = store.silences(now).await?;

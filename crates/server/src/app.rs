@@ -8,21 +8,23 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use tashika_domain::alert::notify::Channels;
-use tashika_domain::{Lane, alert, case, event, message, order, payment, webhook};
+use tashika_domain::{Lane, alert, case, event, mail, message, order, payment, webhook};
 use tashika_engine::commands::alert::Alerts;
 use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::case::{
     DeadLetterCases, Desk, DifferenceCases, OrderCases, PaymentCases,
 };
+use tashika_engine::commands::mail::Mails;
 use tashika_engine::commands::message::{Messages, QueueRules};
 use tashika_engine::commands::order::Orders;
 use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    AlertHandler, AlertSettings, Carrier, Clock, Confirmers, Engine, EventHandler, ExpiryHandler,
-    Gates, Hand, Ids, KeyRing, MessageHandler, OrderHandler, PaymentHandler, RECONCILE_KIND,
-    Recent, ReconcileHandler, ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
+    AlertHandler, AlertSettings, Carrier, Clock, Confirmers, DeadlineHandler, Engine, EventHandler,
+    ExpiryHandler, Gates, Hand, Ids, KeyRing, MailBatchHandler, MailHandler, MessageHandler,
+    OrderHandler, PaymentHandler, PostOffice, RECONCILE_KIND, Recent, ReconcileHandler,
+    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -34,17 +36,19 @@ use tashika_providers::gateway::sandbox::SandboxGateway;
 use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, StripeGateway};
 use tashika_providers::guard::Guard;
 use tashika_providers::http::ClientConfig;
+use tashika_providers::mail::{FilePostman, Postman, SandboxPostman, SmtpPostman};
 use tashika_providers::qstash::{QstashClient, QstashError};
 use tashika_providers::shotstack::{Shotstack, ShotstackError};
 use tashika_providers::signature::Nonces;
 use tashika_providers::sink::{Sink, SinkError};
+use tashika_providers::templates::{TemplateError, Templates};
 use tashika_providers::webhook::SourceError;
 use tashika_providers::workers::{Worker, WorkerError, Workers};
 use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, AlertConfig, BrokerConfig, Config, EventConfig, GatewayKind,
-    PaymentConfig, QueueConfig, RateLimits, SourceConfig, WebhookConfig,
+    MailConfig, MailProvider, PaymentConfig, QueueConfig, RateLimits, SourceConfig, WebhookConfig,
 };
 use crate::http::alerts;
 use crate::telemetry::span_parent;
@@ -74,6 +78,9 @@ pub struct App {
     recent: Arc<Recent>,
     hand: Arc<Hand>,
     courier: Courier,
+    /// What everybody who has to do with mail shares.
+    pub office: Arc<PostOffice>,
+    worker: String,
 }
 
 /// Why a process could not be put together.
@@ -101,6 +108,10 @@ pub enum AppError {
     Shotstack(#[from] ShotstackError),
     #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
     Source(#[from] SourceError),
+    #[error("MAIL_TEMPLATES_DIR: {0}")]
+    Templates(#[from] TemplateError),
+    #[error("MAIL_PROVIDER: {0}")]
+    Mail(String),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
     NoDatabase(String),
 }
@@ -114,6 +125,8 @@ impl App {
         let alert_sink = alert_sink(&config.alerts).map_err(AppError::AlertSink)?;
         let workers = Arc::new(workers(config)?);
         let confirmers = confirmers(&config.webhooks)?;
+        let templates = Arc::new(Templates::load(config.mail.templates.as_deref())?);
+        let postman = postman(&config.mail).map_err(AppError::Mail)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
@@ -135,6 +148,16 @@ impl App {
         );
         let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
         let courier = courier(&config.queue, config.queue.guard.clone())?;
+        let worker = worker_name(&ids);
+        let office = Arc::new(PostOffice::new(
+            store.clone(),
+            clock,
+            ids.clone(),
+            postman,
+            templates,
+            config.mail.rules(),
+            worker.clone(),
+        ));
         Ok(Self {
             store,
             clock,
@@ -151,6 +174,8 @@ impl App {
             recent,
             hand,
             courier,
+            office,
+            worker,
         })
     }
 
@@ -213,12 +238,14 @@ impl App {
     #[must_use]
     pub fn engine(&self, config: &Config, works: bool) -> Engine {
         let settings = Settings {
-            worker: worker_name(&self.ids),
+            worker: self.worker.clone(),
             poll: config.poll_interval,
             capacity: config.capacity,
             prune_every: config.prune_interval,
             keep_webhooks: config.webhooks.keep,
             keep_messages: config.queue.keep,
+            keep_mails: config.mail.keep,
+            mail_quota: config.mail.limits.daily_quota,
             seal_every: config.seal_interval,
             keep_audit: config.keep_audit,
             alerts: self.watched(config),
@@ -235,6 +262,10 @@ impl App {
             .effect(webhook::KIND, self.webhook_handler(config, &worker))
             .effect(message::KIND, self.message_handler(config))
             .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
+            .effect(mail::KIND, MailHandler(Arc::clone(&self.office)))
+            .effect(mail::batch::KIND, MailBatchHandler(Arc::clone(&self.office)))
+            .effect(mail::deadline::KIND, DeadlineHandler(Arc::clone(&self.office)))
+            .valve(Lane::MAIL, Arc::clone(&self.office.valve))
             .gates(Arc::clone(&self.gates))
             .hand(Lane::DELIVERIES, Arc::clone(&self.hand));
         if let Some(interval) = config.payments.reconcile_interval {
@@ -255,6 +286,9 @@ impl App {
                 engine = engine.lane(lane, policy);
             }
         }
+        if config.enabled_lanes.contains(&Lane::MAIL) {
+            engine = engine.lane(Lane::MAIL, config.mail.lane.clone());
+        }
         if works { engine } else { engine.without_claims() }
     }
 
@@ -270,6 +304,11 @@ impl App {
             every: config_of.every,
             keep: config_of.keep,
         }
+    }
+
+    #[must_use]
+    pub fn mails(&self) -> Mails {
+        Mails::new(Arc::clone(&self.office))
     }
 
     fn message_handler(&self, config: &Config) -> MessageHandler {
@@ -358,6 +397,23 @@ fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, Ap
         _ => {
             let book = Arc::new(StoredBook(store.clone()));
             Arc::new(SandboxGateway::new(book, config.timeout))
+        }
+    })
+}
+
+fn postman(config: &MailConfig) -> Result<Arc<dyn Postman>, String> {
+    Ok(match &config.provider {
+        MailProvider::Sandbox => Arc::new(SandboxPostman::new(config.timeout)),
+        MailProvider::File(folder) => {
+            let opened = FilePostman::new(folder);
+            Arc::new(opened.map_err(|error| format!("MAIL_FILE_DIR: {error}"))?)
+        }
+        MailProvider::Smtp { url, roots } => {
+            let url = url.clone().ok_or("SMTP_URL is not set")?;
+            let roots = roots.as_ref().map(std::fs::read).transpose();
+            let roots = roots.map_err(|error| format!("SMTP_CA_FILE: {error}"))?;
+            let opened = SmtpPostman::new(url, roots.as_deref(), config.timeout);
+            Arc::new(opened.map_err(|error| error.to_string())?)
         }
     })
 }

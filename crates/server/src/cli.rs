@@ -3,6 +3,7 @@
 //! Read by `main`, which loads the configuration and runs the command.
 
 pub mod args;
+pub mod mail;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use args::{
     AlertsArgs, AuditArgs, BenchArgs, ConsoleArgs, DoctorArgs, OutboxArgs, ServeArgs, SimArgs,
 };
+use mail::MailArgs;
 
 /// Makes every call to somebody else's API end in a known state.
 #[derive(Debug, Parser)]
@@ -40,6 +42,8 @@ pub enum Command {
     Outbox(OutboxArgs),
     /// Look at alerts, and print their rules for Prometheus and Grafana
     Alerts(AlertsArgs),
+    /// Look at what mails say
+    Mail(MailArgs),
     /// Check that the audit log is what was written
     Audit(AuditArgs),
     /// Prepare logins for the console

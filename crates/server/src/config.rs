@@ -9,6 +9,7 @@ mod alert;
 mod console;
 pub mod documentation;
 pub mod keys;
+mod mail;
 mod payments;
 mod queue;
 mod rules;
@@ -29,6 +30,7 @@ use url::Url;
 
 pub use alert::AlertConfig;
 pub use console::{ConsoleConfig, Role, User};
+pub use mail::{MailConfig, MailProvider};
 pub use payments::{EventConfig, GatewayKind, PaymentConfig};
 pub use queue::{QstashConfig, QueueConfig};
 pub use rules::ANSWER_MARGIN;
@@ -68,6 +70,7 @@ pub struct Config {
     pub queue: QueueConfig,
     pub alerts: AlertConfig,
     pub console: ConsoleConfig,
+    pub mail: MailConfig,
     pub seal_interval: Duration,
     /// `None`: for ever.
     pub keep_audit: Option<Duration>,
@@ -276,6 +279,7 @@ fn build(read: &mut Reader) -> Config {
         queue: queue::queue(read),
         alerts: alert::alerts(read),
         console: console::console(read),
+        mail: mail::mail(read, &read.lane_policy(Some(&Lane::MAIL))),
         seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
         keep_audit: match read.float("AUDIT_KEEP_DAYS") {
             0.0 => None,

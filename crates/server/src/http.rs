@@ -10,6 +10,7 @@
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
 //! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `cases`, `alerts`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `mail`, `mail_batches`, `mail_stream`, `mail_json` | mail: single ones, batches and how they are read, what is shown of them |
 //! | `qstash` | the message queue: everything under `/v2`, with errors of its own form |
 //! | `outbox` | effects, as operators look at them |
 //! | `console` | the operator's console: its pages, logins, and what only it asks |
@@ -33,6 +34,10 @@ mod idempotency;
 pub mod json;
 pub mod language;
 pub mod listener;
+pub mod mail;
+mod mail_batches;
+mod mail_json;
+mod mail_stream;
 mod operator;
 pub mod orders;
 pub mod outbox;

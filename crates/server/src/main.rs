@@ -35,6 +35,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = || Config::load(cli.config.as_deref());
     let healthy = match cli.command {
         Command::Config(args) => show_config(cli.config.as_deref(), args, out).map(|()| true),
+        Command::Mail(args) => run::mail(args, out).map(|()| true),
         Command::Sim(args) => Ok(run::sim(args, out)),
         Command::Bench(args) => block_on(run::bench(&args, out)).map(|()| true),
         Command::Serve(args) => block_on(run::serve(&config()?, args)).map(|()| true),

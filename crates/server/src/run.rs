@@ -5,6 +5,7 @@ mod audit;
 mod bench;
 mod console;
 mod doctor;
+mod mail;
 mod outbox;
 mod serve;
 mod table;
@@ -20,6 +21,7 @@ pub use audit::verify as audit;
 pub use bench::bench;
 pub use console::console;
 pub use doctor::doctor;
+pub use mail::mail;
 pub use outbox::outbox;
 pub use serve::serve;
 

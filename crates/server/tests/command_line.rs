@@ -66,3 +66,62 @@ fn help_and_version_are_there() {
     let version = text(&tashika(&["--version"], &[]).stdout);
     assert!(version.contains(env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn mails_can_be_read_before_any_is_sent() {
+    let name = "reservation-expired-refunded";
+    let shown = |arguments: &[&str]| {
+        let output = tashika(&[&["mail", "preview", name], arguments].concat(), &[]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let sample = shown(&[]);
+    assert!(sample.starts_with("Subject: 【返金のお知らせ】"), "{sample}");
+    assert!(sample.contains("返金額: 3,000円"), "{sample}");
+    assert!(
+        shown(&["--locale", "en", "--html"]).starts_with("<!doctype html>\n<html lang=\"en\">")
+    );
+    assert!(
+        shown(&["--locale", "en", "--text"]).starts_with("Your reservation was no longer held")
+    );
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data.json");
+    std::fs::write(&data, r#"{"reservationId": "r7", "refundAmount": 5, "currency": "USD"}"#)
+        .expect("the file is written");
+    let data = data.to_str().expect("the path is UTF-8");
+    assert!(shown(&["--data", data, "--text"]).contains("返金額: $0.05"));
+
+    let refused = tashika(&["mail", "preview", "deadline-alert", "--data", data], &[]);
+    assert!(!refused.status.success());
+    assert!(text(&refused.stderr).contains("needs the variable `staffName`"));
+    let unknown = tashika(&["mail", "preview", "no-such"], &[]);
+    assert!(text(&unknown.stderr).contains(name), "{}", text(&unknown.stderr));
+}
+
+#[test]
+fn templates_of_ones_own_are_checked_and_listed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |file: &str, text: &str| {
+        let path = folder.path().join("welcome").join(file);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is made");
+        std::fs::write(path, text).expect("the file is written");
+    };
+    write("en.subject", "Hello {{ name }}");
+    write("en.html", "<p>{{ name }}</p>");
+    write("en.text", "{{ name }}");
+    write("sample.json", r#"{"name": "Hanako"}"#);
+    let path = folder.path().to_str().expect("the path is UTF-8");
+    let environment = [("MAIL_TEMPLATES_DIR", path)];
+    let listed = text(&tashika(&["mail", "templates"], &environment).stdout);
+    assert!(listed.contains("welcome (en)\n  name\n"), "{listed}");
+    assert!(listed.contains("deadline-alert (ja, en)\n  staffName: who"), "{listed}");
+    let shown = tashika(&["mail", "preview", "welcome", "--templates", path], &[]);
+    assert_eq!(text(&shown.stdout), "Subject: Hello Hanako\n\nHanako\n");
+
+    write("en.html", "<p>\n{{ name | no_such_filter }}");
+    let broken = tashika(&["mail", "preview", "welcome"], &environment);
+    assert!(!broken.status.success());
+    let message = text(&broken.stderr);
+    assert!(message.contains("welcome/en.html, line 2: "), "{message}");
+}

@@ -150,6 +150,13 @@ impl Store {
         Ok(rows.await?.first().copied().unwrap_or(0))
     }
 
+    /// How many effects of a lane wait for their turn. Reads only the claim's index.
+    pub async fn waiting_in_lane(&self, lane: &Lane) -> Result<i64, StoreError> {
+        let sql = "select count(*) as n from outbox
+             where lane = $1 and status in ('pending', 'failed')";
+        self.count(sql, vec![lane.as_str().into()]).await
+    }
+
     /// How many effects of a lane are under way.
     pub async fn sending_count(&self, lane: &Lane) -> Result<i64, StoreError> {
         let sql = "select count(*) as n from outbox where lane = $1 and status = 'sending'";

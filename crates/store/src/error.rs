@@ -81,6 +81,8 @@ pub enum Key {
     Message,
     /// The rule and subject of a firing alert.
     Alert,
+    /// The key of a mail or of a batch of mails.
+    Mail,
     /// The name of a queue, a flow control, a group of URLs, a schedule.
     Name,
 }
@@ -94,6 +96,7 @@ impl std::fmt::Display for Key {
             Self::Billing => "billing",
             Self::Message => "message",
             Self::Alert => "alert",
+            Self::Mail => "mail",
             Self::Name => "name",
         })
     }

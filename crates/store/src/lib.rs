@@ -25,6 +25,9 @@ mod gate;
 mod group;
 mod keys;
 mod ledger;
+mod mail;
+mod mail_batch;
+mod mail_control;
 mod message;
 mod message_log;
 mod migrate;
@@ -50,6 +53,7 @@ use std::sync::Arc;
 
 use tashika_domain::effect::EffectId;
 use tashika_domain::ledger::LedgerKey;
+use tashika_domain::mail::control::Control;
 use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::{Changes, NewEffect, Write};
 use uuid::Uuid;
@@ -65,6 +69,8 @@ pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
 pub use gate::{Gate, Moment};
+pub use mail::{MailCount, MailFilter};
+pub use mail_control::{PermitAnswer, PermitWish};
 pub use message::{MessageCount, MessageFilter, Order};
 pub use migrate::{Applied, KNOWN_VERSION};
 pub use payment::{PaymentFilter, TimelineLine};
@@ -286,6 +292,9 @@ pub(crate) fn row_of(write: &Write) -> Option<(&'static str, Uuid)> {
         Write::KeysInsert(_) | Write::KeysUpdate(_) => ("signing_keys", SigningKeys::ID),
         Write::CloseCase(end) => ("cases", end.id),
         Write::AlertInsert(row) | Write::AlertUpdate(row) => ("alerts", row.id),
+        Write::MailInsert(row) | Write::MailUpdate(row) => ("mail_deliveries", row.id),
+        Write::MailBatchInsert(row) | Write::MailBatchUpdate(row) => ("mail_batches", row.id),
+        Write::MailControlUpdate(_) => ("mail_control", Control::ID),
         _ => return None,
     })
 }
@@ -335,5 +344,10 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::ResolveAlert(_) => 39,
         Write::Race(_) => 40,
         Write::Audit(_) => 41,
+        Write::MailInsert(_) => 42,
+        Write::MailUpdate(_) => 43,
+        Write::MailBatchInsert(_) => 44,
+        Write::MailBatchUpdate(_) => 45,
+        Write::MailControlUpdate(_) => 46,
     }
 }

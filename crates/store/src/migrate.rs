@@ -49,6 +49,12 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0005_confirmations.pg.sql"),
     },
     Migration {
+        version: 6,
+        name: "mail",
+        sqlite: include_str!("../migrations/0006_mail.sqlite.sql"),
+        postgres: include_str!("../migrations/0006_mail.pg.sql"),
+    },
+    Migration {
         version: 9,
         name: "watch",
         sqlite: include_str!("../migrations/0009_watch.sqlite.sql"),

@@ -422,6 +422,11 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::FireAlert(alert) => alert::fire_sqlite(db, alert),
         Write::ResolveAlert(end) => alert::resolve_sqlite(db, end),
         Write::Race(race) => race::record_sqlite(db, race),
+        Write::MailInsert(new) => table::insert_sqlite(db, &**new),
+        Write::MailUpdate(now) => table::update_sqlite(db, &**now),
+        Write::MailBatchInsert(new) => table::insert_sqlite(db, &**new),
+        Write::MailBatchUpdate(now) => table::update_sqlite(db, &**now),
+        Write::MailControlUpdate(now) => table::update_sqlite(db, &**now),
     }
 }
 

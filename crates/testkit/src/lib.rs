@@ -7,4 +7,5 @@ pub mod packages;
 pub mod postgres;
 pub mod shotstack;
 pub mod sim;
+pub mod smtp;
 mod wire;

@@ -35,6 +35,16 @@ pub fn console() -> PathBuf {
     installed("console-packages")
 }
 
+/// The folder with the mail server (`venv/`).
+///
+/// # Panics
+///
+/// When it cannot be installed.
+#[must_use]
+pub fn smtp() -> PathBuf {
+    installed("smtp-packages")
+}
+
 fn installed(script: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
     let output = Command::new(&script).stderr(Stdio::inherit()).output();

@@ -26,7 +26,9 @@ pub(super) struct Facts {
 
 /// Reads them, and shows them to Prometheus.
 #[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
-pub(super) async fn facts(store: &Store, now: Timestamp) -> Result<Facts, StoreError> {
+pub(super) async fn facts(engine: &Engine, now: Timestamp) -> Result<Facts, StoreError> {
+    let store = &engine.store;
+    mail(store, engine.settings.mail_quota, now).await?;
     let pending = store.waiting_count().await?;
     gauge!("outbox_pending_count").set(pending as f64);
     gauge!("idempo_ledger_rows").set(store.ledger_rows().await? as f64);
@@ -46,6 +48,21 @@ pub(super) async fn facts(store: &Store, now: Timestamp) -> Result<Facts, StoreE
         gauge!("cases_open", "kind" => kind).set(cases.get(kind).copied().unwrap_or(0) as f64);
     }
     Ok(Facts { in_doubt, pending, dead_letters, oldest_letter, cases })
+}
+
+/// How mail stands.
+#[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
+async fn mail(store: &Store, quota: i64, now: Timestamp) -> Result<(), StoreError> {
+    let (queued, oldest) = store.mail_queue().await?;
+    gauge!("mail_queued_count").set(queued as f64);
+    let age = oldest.map_or(Duration::ZERO, |at| now.since(at));
+    gauge!("mail_queue_age_seconds").set(age.as_secs_f64());
+    let (used, sending) = store.mail_usage(now).await?;
+    gauge!("mail_rate_in_use").set(sending as f64);
+    if quota > 0 {
+        gauge!("mail_quota_left").set((quota - used).max(0) as f64);
+    }
+    Ok(())
 }
 
 /// The value of one rule. `None`: too little happened to say anything, or others say it.

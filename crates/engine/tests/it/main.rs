@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod alert_rig;
 #[cfg(test)]
+mod mail_rig;
+#[cfg(test)]
 mod payments_support;
 #[cfg(test)]
 mod queue_rig;
@@ -42,6 +44,12 @@ mod http_broker;
 mod lanes;
 #[cfg(test)]
 mod leases;
+#[cfg(test)]
+mod mail;
+#[cfg(test)]
+mod mail_batches;
+#[cfg(test)]
+mod mail_races;
 #[cfg(test)]
 mod orders;
 #[cfg(test)]

@@ -16,15 +16,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::guard::{Guard, Refusal};
 use crate::reply::BoxFuture;
+use crate::tls::TlsError;
 
 use super::CourierError;
 
@@ -152,23 +150,8 @@ impl Service<Uri> for Connector {
 
 /// Whom to believe: the given certificates, or else the machine's.
 pub(super) fn tls(roots_pem: Option<&[u8]>) -> Result<ClientConfig, CourierError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(CourierError::Tls)?;
-    let Some(pem) = roots_pem else {
-        return Ok(builder
-            .with_platform_verifier()
-            .map_err(CourierError::Tls)?
-            .with_no_client_auth());
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| CourierError::Roots(error.to_string()))?;
-        roots.add(certificate).map_err(|error| CourierError::Roots(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(CourierError::Roots("no certificate in it".to_owned()));
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    crate::tls::client(roots_pem).map_err(|error| match error {
+        TlsError::Roots(why) => CourierError::Roots(why),
+        TlsError::Setup(error) => CourierError::Tls(error),
+    })
 }

@@ -25,6 +25,10 @@ mod gateway_stripe_states;
 #[cfg(test)]
 mod localstripe;
 #[cfg(test)]
+mod mail_file;
+#[cfg(test)]
+mod mail_sandbox;
+#[cfg(test)]
 mod observed;
 #[cfg(test)]
 mod qstash;
@@ -32,6 +36,14 @@ mod qstash;
 mod reuse;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod smtp;
+#[cfg(test)]
+mod smtp_faults;
+#[cfg(test)]
+mod smtp_reuse;
+#[cfg(test)]
+mod smtp_wire;
 #[cfg(test)]
 mod tls;
 #[cfg(test)]

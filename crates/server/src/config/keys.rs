@@ -6,6 +6,7 @@
 
 mod alert;
 mod console;
+mod mail;
 mod payments;
 mod queue;
 mod webhooks;
@@ -113,7 +114,8 @@ pub const PER_LANE: [&str; 9] = [
 
 /// Every setting, in the order of the documentation.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    let features = [payments::KEYS, webhooks::KEYS, queue::KEYS, alert::KEYS, console::KEYS];
+    let features =
+        [payments::KEYS, webhooks::KEYS, queue::KEYS, mail::KEYS, alert::KEYS, console::KEYS];
     KEYS.iter().chain(features.into_iter().flatten())
 }
 

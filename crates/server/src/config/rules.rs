@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 use tashika_domain::{Lane, LanePolicy};
 
 use super::keys::lane_name;
-use super::{Adapter, Config, GatewayKind};
+use super::{Adapter, Config, GatewayKind, MailProvider};
 
 /// Shortest token that may guard an address others can reach: 16 characters of a random token are
 /// far beyond guessing at the rate at which wrong ones are answered.
@@ -74,11 +74,32 @@ pub const RULES: &[Rule] = &[
         broken: no_gateway_token,
     },
     Rule {
+        keys: ["MAIL_PROVIDER", "SMTP_URL"],
+        why: "mail goes nowhere without a server",
+        broken: no_mail_server,
+    },
+    Rule {
+        keys: ["MAIL_PROVIDER", "MAIL_FROM"],
+        why: "mail that leaves this server needs a sender",
+        broken: no_sender,
+    },
+    Rule {
         keys: ["RL_RATE_PER_MIN", "RL_BURST"],
         why: "with a rate, a burst of 0 would refuse every order",
         broken: no_burst,
     },
 ];
+
+fn no_mail_server(config: &Config) -> Option<String> {
+    let missing = matches!(config.mail.provider, MailProvider::Smtp { url: None, .. });
+    missing.then(|| "MAIL_PROVIDER is smtp, but SMTP_URL is not set".to_owned())
+}
+
+fn no_sender(config: &Config) -> Option<String> {
+    let leaves = !matches!(config.mail.provider, MailProvider::Sandbox);
+    (leaves && config.mail.from.is_none())
+        .then(|| "MAIL_PROVIDER is not sandbox, but MAIL_FROM is not set".to_owned())
+}
 
 /// Everything that does not fit together.
 #[must_use]

@@ -5,6 +5,8 @@
 
 #![expect(dead_code, reason = "these types are read by the OpenAPI generator only")]
 
+pub mod mail;
+
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 

@@ -76,6 +76,9 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         ) => {
             findings.push(Finding::bad("events", error.to_string(), "correct the setting"));
         }
+        Err(error @ (AppError::Templates(_) | AppError::Mail(_))) => {
+            findings.push(Finding::bad("mail", error.to_string(), "correct the setting"));
+        }
         Err(error @ AppError::Courier(_)) => {
             let advice = "install the machine's root certificates";
             findings.push(Finding::bad("deliveries", error.to_string(), advice));
@@ -84,6 +87,7 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
             findings.extend(database(&app).await?);
             findings.extend(workers(&app, config).await?);
             findings.push(broker(&app).await);
+            findings.extend(mail(&app).await?);
         }
     }
     let healthy = findings.iter().all(|finding| finding.level != Level::Alert);
@@ -117,6 +121,29 @@ fn configuration(config: &Config) -> Finding {
         text: config.warnings.join("; "),
         advice: Some("`tashika config` shows where each value came from".into()),
     }
+}
+
+/// Whether the mail server takes us, and whether the lane is open.
+async fn mail(app: &App) -> anyhow::Result<Vec<Finding>> {
+    let name = app.office.postman.name().to_owned();
+    let mut findings = vec![match app.office.postman.probe().await {
+        Ok(()) => Finding::good("mail", format!("{name} would take mail")),
+        Err(why) => Finding::bad(
+            "mail",
+            format!("{name} refuses us: {why}"),
+            "check SMTP_URL, SMTP_CA_FILE and MAIL_FROM",
+        ),
+    }];
+    let control = app.store.mail_control().await?;
+    if !control.is_open(app.clock.now()) {
+        let why = control.reason.unwrap_or_default();
+        findings.push(Finding::bad(
+            "mail lane",
+            format!("{}: {why}", control.state.as_str()),
+            "correct the cause, then `POST /mail/resume`; mails wait and none is lost",
+        ));
+    }
+    Ok(findings)
 }
 
 async fn database(app: &App) -> anyhow::Result<Vec<Finding>> {

@@ -13,8 +13,8 @@ use crate::cli::args::ServeArgs;
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
-    RequestIds, Shell, alerts, audit, billings, cases, console, listener, orders, outbox, payments,
-    qstash, webhooks,
+    RequestIds, Shell, alerts, audit, billings, cases, console, listener, mail, orders, outbox,
+    payments, qstash, webhooks,
 };
 use crate::signals;
 use crate::telemetry::{self, Metrics};
@@ -58,6 +58,7 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
             .protected(billings::routes(Arc::new(app.billings())))
             .protected(audit::routes(app.store.clone()))
+            .protected(mail::routes(&Arc::new(app.mails())))
             .protected(outbox::routes(Arc::new(outbox::Face {
                 store: app.store.clone(),
                 clock: app.clock,

@@ -61,6 +61,18 @@ const OUTBOX_OUTCOMES: &[&str] = &["succeeded", "failed", "aborted"];
 const ORDER_OUTCOMES: &[&str] =
     &["accepted", "succeeded", "failed", "conflict", "validation", "rate_limited"];
 
+const MAIL_OUTCOMES: &[&str] = &[
+    "sent",
+    "retryable",
+    "throttled",
+    "quota",
+    "recipient",
+    "configuration",
+    "template",
+    "possibly_sent",
+    "worker_lost",
+];
+
 /// Every metric of the contract. Dots of the specification are underscores here.
 pub const CONTRACT: &[Metric] = &[
     metric(
@@ -113,6 +125,60 @@ pub const CONTRACT: &[Metric] = &[
         "do_order_latency_ms",
         Sort::Histogram(Unit::Milliseconds),
         "Time in a phase of an order: validation, accept, broker_rtt or total.",
+    ),
+    metric(
+        "mail_requests_total",
+        Sort::Counter(Labels::Known("outcome", &["accepted", "replayed"])),
+        "Single mails that callers asked for, by whether they were new.",
+    ),
+    metric(
+        "mail_batches_total",
+        Sort::Counter(Labels::None),
+        "Batches of mails that were received to the end.",
+    ),
+    metric(
+        "mail_attempts_total",
+        Sort::Counter(Labels::Known("outcome", MAIL_OUTCOMES)),
+        "Attempts to send a mail, by what came of them.",
+    ),
+    metric("mail_sent_total", Sort::Counter(Labels::None), "Mails that the server took."),
+    metric(
+        "mail_retried_total",
+        Sort::Counter(Labels::None),
+        "Attempts after which a mail was to be tried again.",
+    ),
+    metric(
+        "mail_failed_total",
+        Sort::Counter(Labels::Known("class", &["retryable", "recipient", "template"])),
+        "Mails that were given up and cannot have arrived, by the class of the last failure.",
+    ),
+    metric(
+        "mail_possibly_sent_total",
+        Sort::Counter(Labels::None),
+        "Mails that were given up and may have arrived.",
+    ),
+    metric(
+        "mail_possibly_duplicate_total",
+        Sort::Counter(Labels::None),
+        "Mails of which an attempt may have arrived without our knowing.",
+    ),
+    metric(
+        "mail_probes_total",
+        Sort::Counter(Labels::Known("outcome", &["accepted", "refused"])),
+        "Probes of a mail server that had refused our settings.",
+    ),
+    metric(
+        "mail_send_ms",
+        Sort::Histogram(Unit::Milliseconds),
+        "Time an attempt to send a mail took, from connecting to the last answer.",
+    ),
+    metric("mail_queued_count", Sort::Gauge, "Mails that have not ended."),
+    metric("mail_queue_age_seconds", Sort::Gauge, "Age of the oldest mail that has not ended."),
+    metric("mail_quota_left", Sort::Gauge, "Mails that may still be sent in the running 24 hours."),
+    metric(
+        "mail_rate_in_use",
+        Sort::Gauge,
+        "Mails under way or less than a second ago, of `MAIL_RATE_PER_SEC`, by all processes.",
     ),
     metric("idempo_ledger_rows", Sort::Gauge, "Rows in the idempotency ledger."),
     metric(

@@ -26,6 +26,14 @@ mod limits;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod mail;
+#[cfg(test)]
+mod mail_batches;
+#[cfg(test)]
+mod mail_crash;
+#[cfg(test)]
+mod mail_faults;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod operator;

@@ -1,6 +1,7 @@
 //! What every case stands on: the binary as a process, a client, a broker, and a look at the rows.
 
 pub mod http;
+pub mod mail;
 pub mod payments;
 pub mod process;
 pub mod rows;

@@ -136,6 +136,8 @@ enum Touch<'a> {
     Event(&'a str, &'a str),
     Alert(&'a str, &'a str),
     MessageKey(&'a str),
+    MailKey(&'a str),
+    BatchKey(&'a str),
 }
 
 fn touches(changes: &Changes) -> Vec<Touch<'_>> {
@@ -182,6 +184,14 @@ fn touches(changes: &Changes) -> Vec<Touch<'_>> {
             Write::MessageInsert(message) => {
                 touched.push(Touch::Row(message.id));
                 touched.extend(message.dedup_key.as_deref().map(Touch::MessageKey));
+            }
+            Write::MailInsert(mail) => {
+                touched.push(Touch::Row(mail.id));
+                touched.extend(mail.key.as_deref().map(Touch::MailKey));
+            }
+            Write::MailBatchInsert(batch) => {
+                touched.push(Touch::Row(batch.id));
+                touched.extend(batch.key.as_deref().map(Touch::BatchKey));
             }
             row => touched.extend(crate::row_of(row).map(|(_, id)| Touch::Row(id))),
         }
@@ -471,5 +481,10 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(ResolveAlert, |rows| alert::resolve_pg(&rows));
     step!(Race, |rows| race::record_pg(&rows));
     step!(Audit, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(MailInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(MailUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(MailBatchInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(MailBatchUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(MailControlUpdate, |rows| table::update_pg(&unboxed(&rows)));
     steps
 }

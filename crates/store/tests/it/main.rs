@@ -32,6 +32,8 @@ mod lease;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]
+mod mail;
+#[cfg(test)]
 mod maintenance;
 #[cfg(test)]
 mod message_lists;

@@ -16,7 +16,16 @@ on_both!(
 async fn an_empty_database_is_migrated_once(db: Db) {
     assert_eq!(
         Store::migrate(&db.url()).await.unwrap(),
-        ["foundation", "payments", "webhooks", "queue", "confirmations", "watch", "console"]
+        [
+            "foundation",
+            "payments",
+            "webhooks",
+            "queue",
+            "confirmations",
+            "mail",
+            "watch",
+            "console"
+        ]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());
     assert_eq!(db.number("select max(version) from tashika_migrations").await, KNOWN_VERSION);

@@ -124,6 +124,11 @@ impl Db {
             "url_groups",
             "schedules",
             "signing_keys",
+            "mail_batches",
+            "mail_deliveries",
+            "mail_control",
+            "mail_permits",
+            "mail_quota",
         ] {
             let mut rows = self.sql(&format!("select * from {table}")).await.expect("a table");
             rows.sort();

@@ -142,6 +142,14 @@ codes! {
         title "Alert not found" "アラートが見つかりません"
         detail "No alert has this id." "この ID のアラートはありません。"
         advice "Use the `id` of `GET /alerts`. Alerts that are over are forgotten after `ALERT_KEEP_DAYS`." "`GET /alerts` の `id` を使ってください。解消したアラートは `ALERT_KEEP_DAYS` 後に削除されます。"
+    MailNotFound "MAIL_NOT_FOUND" NOT_FOUND
+        title "Mail not found" "メールが見つかりません"
+        detail "No mail or batch has this id." "この ID のメールまたは一括送信はありません。"
+        advice "Look it up with `GET /mail/deliveries?to=…` or `GET /mail/batches`. What has ended is forgotten after `MAIL_KEEP_DAYS`." "`GET /mail/deliveries?to=…` または `GET /mail/batches` で探してください。終わったものは `MAIL_KEEP_DAYS` の後に消えます。"
+    MailNoInbox "MAIL_NO_INBOX" NOT_FOUND
+        title "No inbox" "受信箱はありません"
+        detail "Mails leave this server: there is no inbox to look into." "メールは外部に送信されるため、受信箱はありません。"
+        advice "The inbox belongs to `MAIL_PROVIDER=sandbox`. What became of a mail is at `GET /mail/deliveries`." "受信箱は `MAIL_PROVIDER=sandbox` のときだけあります。送信状況は `GET /mail/deliveries` で確認できます。"
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
         title "Method not allowed" "許可されていないメソッド"
         detail "This path does not take this method." "このパスではこのメソッドを使えません。"
@@ -198,6 +206,10 @@ codes! {
         title "Billing exists" "課金情報は既にあります"
         detail "The office or the customer has a billing already." "この事業所または顧客の課金情報は既にあります。"
         advice "There is one billing per office and per customer: `GET /billings?officeId=…`." "課金情報は事業所・顧客ごとに 1 つです: `GET /billings?officeId=…`"
+    MailBatchState "MAIL_BATCH_STATE" CONFLICT
+        title "Not possible now" "現在の状態ではできません"
+        detail "The batch is not in a state that allows this." "一括送信の状態がこの操作に対応していません。"
+        advice "Look at its `status`: a batch that was aborted sent nothing and is sent anew; one that was cancelled can only be retried." "`status` を確認してください。中断されたものは何も送信していないため、新たに送信してください。取り消したものは再試行のみ可能です。"
     MisdirectedRequest "MISDIRECTED_REQUEST" MISDIRECTED_REQUEST
         title "Misdirected request" "宛先の誤り"
         detail "Without API tokens this server answers only under a loopback name." "API トークンが未設定のため、ループバックの名前でのみ応答します。"
@@ -214,6 +226,14 @@ codes! {
         title "Idempotency keys differ" "冪等キーが一致しません"
         detail "The Idempotency-Key header and the key in the body differ." "Idempotency-Key ヘッダーと本文のキーが異なります。"
         advice "Send the same key in both places. Nothing was stored." "両方に同じキーを入れてください。何も保存されていません。"
+    MailTemplateUnknown "MAIL_TEMPLATE_UNKNOWN" UNPROCESSABLE_ENTITY
+        title "Unknown template" "テンプレートがありません"
+        detail "There is no such template in this language." "指定された言語のテンプレートはありません。"
+        advice "`tashika mail preview` lists the templates; your own come from `MAIL_TEMPLATES_DIR`." "テンプレートの一覧は `tashika mail preview` で確認できます。独自のものは `MAIL_TEMPLATES_DIR` に置きます。"
+    MailTemplateData "MAIL_TEMPLATE_DATA" UNPROCESSABLE_ENTITY
+        title "Data does not fit the template" "データがテンプレートに合いません"
+        detail "A variable that the template needs is missing or unfit." "テンプレートに必要な変数が足りないか、正しくありません。"
+        advice "Send everything that the template needs in `data`; nothing was stored." "必要な変数をすべて `data` に入れてください。何も保存されていません。"
     ValidationError "VALIDATION_ERROR" UNPROCESSABLE_ENTITY
         title "Validation error" "入力エラー"
         detail "The request breaks rules of the contract." "リクエストが契約の規則に反しています。"

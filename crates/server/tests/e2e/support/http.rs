@@ -104,6 +104,31 @@ impl Request {
     }
 }
 
+/// A request whose body goes out piece by piece, without an announced length. Dropped, it breaks off.
+pub struct Streamed(TcpStream);
+
+impl Request {
+    pub async fn begin(&self, address: SocketAddr) -> Streamed {
+        let head = self.clone().header("transfer-encoding", "chunked").head(address);
+        let head = String::from_utf8(head).unwrap().replace("content-length: 0\r\n", "");
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Streamed(stream)
+    }
+}
+
+impl Streamed {
+    pub async fn write(&mut self, piece: &str) {
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        self.0.write_all(chunk.as_bytes()).await.unwrap();
+    }
+
+    pub async fn finish(mut self) -> Answer {
+        self.0.write_all(b"0\r\n\r\n").await.unwrap();
+        soon("an answer", answer(&mut self.0)).await.unwrap()
+    }
+}
+
 /// A request that the server is working on.
 pub struct Open {
     stream: TcpStream,

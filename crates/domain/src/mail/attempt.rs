@@ -1,0 +1,62 @@
+//! An attempt begins: the mark that is durable before anything is sent.
+
+use uuid::Uuid;
+
+use crate::changes::{Changes, Write};
+use crate::time::Timestamp;
+
+use super::batch::BatchStatus;
+use super::{Delivery, Sending, Status, reopen};
+
+/// What a worker may do with the effect that it has.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Begin {
+    /// Send it, once `changes` are written.
+    Go { delivery: Box<Delivery>, changes: Changes },
+    /// There is nothing to send: it has ended, or another effect has taken over.
+    Over,
+    /// Its batch was cancelled, and it was not under way.
+    Cancelled,
+    /// Somebody else is sending it. Our lease is an old one.
+    Elsewhere,
+}
+
+/// Whether a delivery may be sent now, under the lease with this fence.
+///
+/// What is found marked with an older fence was under way when its worker was lost without a trace:
+/// it may have arrived.
+#[must_use]
+pub fn begin(
+    delivery: &Delivery,
+    batch: Option<BatchStatus>,
+    effect_id: Uuid,
+    fence: i64,
+    now: Timestamp,
+) -> Begin {
+    if delivery.effect_id != Some(effect_id) {
+        return Begin::Over;
+    }
+    if delivery.sending.is_some_and(|sending| sending.fence >= fence) {
+        return Begin::Elsewhere;
+    }
+    let stopped = matches!(batch, Some(BatchStatus::Cancelled | BatchStatus::Aborted));
+    let opened = match delivery.status {
+        Status::Queued if stopped => return Begin::Cancelled,
+        Status::Queued => delivery.clone(),
+        // An operator has requeued the effect itself.
+        Status::Failed | Status::PossiblySent => match reopen(delivery, now) {
+            Some(opened) => opened,
+            None => return Begin::Over,
+        },
+        Status::Sent | Status::Cancelled => return Begin::Over,
+    };
+    let begun = Delivery {
+        version: delivery.version + 1,
+        effect_id: Some(effect_id),
+        possibly_duplicate: opened.possibly_duplicate || delivery.sending.is_some(),
+        sending: Some(Sending { since: now, fence }),
+        ..opened
+    };
+    let changes = Write::MailUpdate(Box::new(begun.clone())).into();
+    Begin::Go { delivery: Box::new(begun), changes }
+}
