@@ -24,6 +24,8 @@ use crate::message::{LogLine, Message};
 use crate::outcome::Exchange;
 use crate::payment::{Payment, Refund};
 use crate::race::NewRace;
+use crate::render::Render;
+use crate::reservation::Reservation;
 use crate::time::Timestamp;
 use crate::webhook::WebhookEvent;
 
@@ -93,6 +95,11 @@ pub enum Write {
     RefundInsert(Box<Refund>),
     /// A refund as it is now. Its payment is updated in the same changes.
     RefundUpdate(Box<Refund>),
+    /// A reservation as it is now. Expects the version before this one, and its slot to be free if it is
+    /// to have it. Before the inserts: it may set its slot free.
+    ReservationUpdate(Box<Reservation>),
+    /// A new reservation. Expects its key and its slot to be free.
+    ReservationInsert(Box<Reservation>),
     /// An event from outside. Expects its id to be new to its source.
     WebhookInsert(Box<WebhookEvent>),
     /// An event as it is now. Expects the version before this one.
@@ -101,6 +108,10 @@ pub enum Write {
     BillingInsert(Box<Billing>),
     /// A billing as it is now. Expects the version before this one.
     BillingUpdate(Box<Billing>),
+    /// A new render. Expects its id to be new.
+    RenderInsert(Box<Render>),
+    /// A render as it is now. Expects the version before this one.
+    RenderUpdate(Box<Render>),
     /// A message as it is now. Expects the version before this one.
     MessageUpdate(Box<Message>),
     /// A new message. Expects its key to be free.

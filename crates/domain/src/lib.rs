@@ -26,6 +26,8 @@ pub mod order;
 pub mod outcome;
 pub mod payment;
 pub mod race;
+pub mod render;
+pub mod reservation;
 pub mod text;
 pub mod time;
 pub mod webhook;

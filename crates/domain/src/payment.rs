@@ -5,6 +5,7 @@
 //! (`version`). The decisions:
 //!
 //! - [`ask`]: what callers want: a new payment, a capture, a void, a refund.
+//! - [`checkout`]: a payment that the customer makes on a page of the gateway.
 //! - [`conclude`]: what an attempt at the gateway, or a question to it, has brought.
 //! - [`hear`]: what the gateway says without having been asked: webhooks, reconciliation.
 //! - [`resolve`]: what a person has decided about a case.
@@ -17,6 +18,7 @@
 
 mod adopt;
 pub mod ask;
+pub mod checkout;
 pub mod choices;
 pub mod conclude;
 mod draft;
@@ -24,6 +26,7 @@ pub mod hear;
 pub mod remote;
 pub mod request;
 pub mod resolve;
+pub mod session;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -35,6 +38,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 pub use adopt::still_taken;
+pub use checkout::Checkout;
 pub use draft::Decided;
 pub use status::Status;
 
@@ -113,6 +117,8 @@ pub struct Payment {
     pub failure: Option<Reason>,
     /// What is under way at the gateway.
     pub operation: Option<Operation>,
+    /// The page on which the customer pays, if this is such a payment.
+    pub checkout: Option<Checkout>,
     /// Captures and voids that ended without having happened. The next one gets a key of its own at the
     /// gateway.
     pub in_vain: u32,
@@ -136,10 +142,13 @@ pub enum OperationKind {
     Void,
     /// Gives back what was taken after the payment had been declared failed.
     Undo,
+    /// The customer pays on a page of the gateway: it is opened, waited for and closed.
+    Checkout,
 }
 
 impl OperationKind {
-    pub const ALL: [Self; 4] = [Self::Authorize, Self::Capture, Self::Void, Self::Undo];
+    pub const ALL: [Self; 5] =
+        [Self::Authorize, Self::Capture, Self::Void, Self::Undo, Self::Checkout];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -148,6 +157,7 @@ impl OperationKind {
             Self::Capture => "capture",
             Self::Void => "void",
             Self::Undo => "undo",
+            Self::Checkout => "checkout",
         }
     }
 

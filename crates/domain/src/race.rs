@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRace {
     pub id: Uuid,
-    /// E.g. `LATE_EXECUTION`.
+    /// E.g. `LATE_EXECUTION`, `EXPIRED_AFTER_PAYMENT`.
     pub scenario: &'static str,
     pub subject_type: &'static str,
     pub subject_id: String,

@@ -170,7 +170,14 @@ pub fn participant_of(payload: &Value) -> Option<&str> {
 /// Takes an event: its row and the effect that processes it.
 #[must_use]
 pub fn accept(event: WebhookEvent, expires_at: Timestamp) -> Changes {
-    let effect = effect(&event, event.created_at, expires_at);
+    let run_at = event.created_at;
+    accept_at(event, run_at, expires_at)
+}
+
+/// Takes an event that is not to be processed before `run_at`.
+#[must_use]
+pub fn accept_at(event: WebhookEvent, run_at: Timestamp, expires_at: Timestamp) -> Changes {
+    let effect = NewEffect { run_at, ..effect(&event, event.created_at, expires_at) };
     Changes::from(Write::WebhookInsert(Box::new(event))).with(Write::Enqueue(effect))
 }
 

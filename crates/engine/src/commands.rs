@@ -13,6 +13,8 @@ pub mod order;
 pub mod outbox;
 pub mod payment;
 pub mod queue;
+pub mod render;
+pub mod reservation;
 pub mod schedule;
 pub mod webhook;
 

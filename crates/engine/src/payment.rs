@@ -18,6 +18,7 @@ use tashika_domain::payment::still_taken;
 use tashika_domain::payment::{
     At, KIND, OperationKind, Payment, PaymentRules, Refund, Status, Subject,
 };
+use tashika_domain::reservation::ReservationRules;
 use tashika_domain::{Changes, Timestamp, Write, ids};
 use tashika_providers::gateway::{Charge, Gateway, KEY_LIFETIME, RefundOrder};
 use tashika_providers::reply::Reply;
@@ -34,7 +35,7 @@ const READ_RETRY: Duration = Duration::from_millis(250);
 const READS_MAX: u32 = 20;
 
 /// Code of an operation whose key the gateway may have forgotten.
-const KEY_TOO_OLD: &str = "KEY_TOO_OLD";
+pub(crate) const KEY_TOO_OLD: &str = "KEY_TOO_OLD";
 
 /// What speaking to a gateway needs. Shared by the handler and by the commands.
 pub struct Till {
@@ -42,6 +43,8 @@ pub struct Till {
     pub clock: Clock,
     pub gateway: Arc<dyn Gateway>,
     pub rules: PaymentRules,
+    /// Of what is paid for on a page of the gateway.
+    pub reservations: ReservationRules,
 }
 
 /// What the gateway has said about an operation.
@@ -55,7 +58,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    fn new<T>(via: Via, reply: Reply<T>, finding: impl FnOnce(T) -> Finding) -> Self {
+    pub(crate) fn new<T>(via: Via, reply: Reply<T>, finding: impl FnOnce(T) -> Finding) -> Self {
         let Reply { outcome, exchange, rtt } = reply.map(finding);
         Self { via, outcome, exchange: Some(exchange), checked: None, rtt }
     }
@@ -65,7 +68,7 @@ impl Talk {
     }
 
     /// Without a word to the gateway.
-    fn without(outcome: Outcome<Finding>) -> Self {
+    pub(crate) fn without(outcome: Outcome<Finding>) -> Self {
         Self { via: Via::Sent, outcome, exchange: None, checked: None, rtt: Duration::ZERO }
     }
 
@@ -74,7 +77,7 @@ impl Talk {
     }
 }
 
-fn charge(payment: &Payment, now: Timestamp) -> Charge<'_> {
+pub(crate) fn charge(payment: &Payment, now: Timestamp) -> Charge<'_> {
     let request = &payment.request;
     Charge {
         payment_id: payment.id,
@@ -120,6 +123,9 @@ impl Till {
             }
         };
         let Some(subject) = payment.subject_of(effect.id) else { return Talk::nothing() };
+        if subject == Subject::Operation(OperationKind::Checkout) {
+            return self.attempt_checkout(&payment, effect).await;
+        }
         // What undoes something looks first, always: it acts on what it finds.
         let undo = subject == Subject::Operation(OperationKind::Undo);
         if undo || effect.in_doubt || payment.doubt_of(subject).is_some() {
@@ -207,10 +213,12 @@ impl Till {
             let Some(decided) = hear(&payment, remote, source, at) else {
                 return Ok(Some(payment));
             };
-            match self.store.commit(decided.changes).await {
+            let followed = self.follow(&payment, decided, at.now).await?;
+            match self.store.commit(followed.changes).await {
                 Ok(()) => {
-                    report(&payment, &decided.payment, &Verdict::Succeeded)();
-                    return Ok(Some(decided.payment));
+                    report(&payment, &followed.payment, &Verdict::Succeeded)();
+                    (followed.after)();
+                    return Ok(Some(followed.payment));
                 }
                 Err(CommitError::Store(error)) => return Err(error),
                 Err(_) => {}
@@ -258,6 +266,9 @@ impl Till {
     }
 
     async fn ask_and_fence(&self, payment: &Payment, subject: Subject, begun: bool) -> Talk {
+        if subject == Subject::Operation(OperationKind::Checkout) {
+            return self.ask_checkout(payment).await;
+        }
         let now = self.clock.now();
         let status = self.gateway.status(charge(payment, now)).await;
         let Outcome::Done(remote) = &status.outcome else {
@@ -309,7 +320,7 @@ impl Till {
     }
 
     /// Whether the gateway may have forgotten the key of an operation: a repeat could be a second one.
-    fn is_too_old(&self, payment: &Payment, subject: Subject) -> bool {
+    pub(crate) fn is_too_old(&self, payment: &Payment, subject: Subject) -> bool {
         let began_at = match subject {
             Subject::Operation(_) => payment.operation.as_ref().map(|o| o.asked_at),
             Subject::Refund(index) => Some(payment.refunds[index].created_at),
@@ -344,7 +355,7 @@ fn refund_order(refund: &Refund) -> RefundOrder<'_> {
 /// Whether the gateway has said that an operation in doubt has not happened.
 fn is_undone(payment: &Payment, subject: Subject, remote: &Remote) -> bool {
     match subject {
-        Subject::Operation(OperationKind::Authorize) => false,
+        Subject::Operation(OperationKind::Authorize | OperationKind::Checkout) => false,
         Subject::Operation(OperationKind::Capture | OperationKind::Void) => {
             remote.state == RemoteState::Authorized
         }
@@ -360,7 +371,7 @@ fn is_undone(payment: &Payment, subject: Subject, remote: &Remote) -> bool {
     }
 }
 
-fn refused(code: &str, text: &str) -> Outcome<Finding> {
+pub(crate) fn refused(code: &str, text: &str) -> Outcome<Finding> {
     Outcome::Refused(Reason::new(code, text))
 }
 
@@ -417,9 +428,15 @@ impl PaymentHandler {
         else {
             return Ok(over());
         };
-        let after = report(&payment, &decided.payment, &verdict);
-        let settled = Settled::new(verdict, decided.changes);
-        Ok(Settled { next: decided.next, after: Some(after), ..settled })
+        let next = decided.next.clone();
+        let followed = self.till.follow(&payment, decided, ending.now).await?;
+        let moved = report(&payment, &followed.payment, &verdict);
+        let after: Box<dyn FnOnce() + Send> = Box::new(move || {
+            moved();
+            (followed.after)();
+        });
+        let settled = Settled::new(verdict, followed.changes);
+        Ok(Settled { next, after: Some(after), ..settled })
     }
 }
 

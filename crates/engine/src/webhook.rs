@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tashika_domain::billing::{self, Told};
 use tashika_domain::effect::Verdict;
 use tashika_domain::outcome::{Outcome, Reason};
+use tashika_domain::payment::hear::{hear_event, hear_session};
 use tashika_domain::payment::remote::{Remote, RemoteState};
-use tashika_domain::payment::{At, hear::hear_event};
+use tashika_domain::payment::session::{RemoteSession, SessionState};
+use tashika_domain::payment::{self, At, OperationKind, Payment};
 use tashika_domain::webhook::{self, End, Route, Status, WebhookEvent};
 use tashika_domain::{Changes, LanePolicy};
 use tashika_store::{Store, StoreError};
@@ -18,6 +20,10 @@ use uuid::Uuid;
 use crate::confirm::{Confirmed, Confirmers};
 use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
 use crate::payment::Till;
+use crate::render::{Studio, report};
+
+/// Where events of the sandbox gateway come from.
+pub const SANDBOX: &str = "sandbox";
 
 /// Processes events.
 pub struct WebhookHandler {
@@ -26,6 +32,8 @@ pub struct WebhookHandler {
     routes: Vec<Route>,
     /// Whom to ask about events that nobody signed.
     confirmers: Confirmers,
+    /// Who hears of renders.
+    studio: Option<Arc<Studio>>,
     /// In whose hands an operation is born that an event leads to.
     worker: String,
     keep: Duration,
@@ -43,7 +51,8 @@ enum Listener {
 
 fn listener(event: &WebhookEvent) -> Listener {
     // A name proves nothing: an event that nobody signed is not Stripe's, whatever its source is called.
-    if event.source != "stripe" || event.confirm_by.is_some() {
+    // The sandbox's events are our own, and mean that the sandbox is asked.
+    if !matches!(event.source.as_str(), "stripe" | SANDBOX) || event.confirm_by.is_some() {
         return Listener::Nobody;
     }
     if billing::TYPES.contains(&event.event_type.as_str()) {
@@ -70,6 +79,32 @@ fn contradicts(event: &WebhookEvent, remote: &Remote) -> bool {
     moved && remote.state == RemoteState::NotFound
 }
 
+/// The gateway has told of money that came over a page, and shows the page as if nobody had paid.
+fn denies_payment(event: &WebhookEvent, session: &RemoteSession) -> bool {
+    let said = event.said();
+    let status = said.pointer("/data/object/payment_status").and_then(Value::as_str);
+    status == Some("paid") && !session.paid && session.state != SessionState::Expired
+}
+
+/// The page that is to be asked about, if the payment is made on one and that is what its end depends
+/// on: while the customer may still pay there, and after we have closed it without money.
+fn page_of(payment: &Payment, event: &WebhookEvent) -> Option<String> {
+    let page = payment.checkout.as_ref()?;
+    let waits = payment.operation.as_ref().is_some_and(|o| o.kind == OperationKind::Checkout);
+    let over = payment.status == payment::Status::Failed && payment.operation.is_none();
+    if !waits && !over {
+        return None;
+    }
+    let known = page.session.as_ref().map(|session| session.id.clone());
+    // The event may be faster than the answer to our own request: then it tells the name.
+    known.or_else(|| {
+        let said = event.said();
+        let object = said.pointer("/data/object")?;
+        let session = object.get("object")?.as_str()? == "checkout.session";
+        object.get("id")?.as_str().filter(|_| session).map(ToOwned::to_owned)
+    })
+}
+
 impl WebhookHandler {
     #[must_use]
     pub fn new(till: Arc<Till>, routes: Vec<Route>, worker: &str, forwards: &LanePolicy) -> Self {
@@ -78,6 +113,7 @@ impl WebhookHandler {
             till,
             routes,
             confirmers: Confirmers::default(),
+            studio: None,
             worker: worker.to_owned(),
             keep: forwards.keep,
             retries: forwards.max_attempts.saturating_sub(1),
@@ -88,6 +124,13 @@ impl WebhookHandler {
     #[must_use]
     pub fn confirming(mut self, confirmers: Confirmers) -> Self {
         self.confirmers = confirmers;
+        self
+    }
+
+    /// With somebody who hears of renders.
+    #[must_use]
+    pub fn rendering(mut self, studio: Arc<Studio>) -> Self {
+        self.studio = Some(studio);
         self
     }
 
@@ -104,22 +147,42 @@ impl WebhookHandler {
             return self.confirmers.ask(by, &event, job.now).await;
         }
         let Listener::Payment(id) = listener(&event) else { return Tried::done(Value::Null) };
-        match self.store.payment(id).await {
-            Ok(Some(payment)) => match self.till.look(&payment).await {
-                Outcome::Done(remote) if contradicts(&event, &remote) => {
-                    busy(Reason::new("GATEWAY_CONTRADICTS_ITSELF", CONTRADICTION))
-                }
-                Outcome::Done(remote) => Tried::done(json!(remote)),
-                Outcome::Refused(reason) => Tried::new(Outcome::Refused(reason)),
-                Outcome::Busy { reason, retry_in } => {
-                    Tried::new(Outcome::Busy { reason, retry_in })
-                }
-                // A read that was lost leaves no doubt.
-                Outcome::Lost(reason) => busy(reason),
-            },
-            Ok(None) => Tried::done(Value::Null),
-            Err(error) => busy(unavailable(&error)),
+        let payment = match self.store.payment(id).await {
+            Ok(Some(payment)) => payment,
+            Ok(None) => return Tried::done(Value::Null),
+            Err(error) => return busy(unavailable(&error)),
+        };
+        let asked = match page_of(&payment, &event) {
+            Some(session_id) => self.ask_about_page(&payment, &event, &session_id).await,
+            None => self.till.look(&payment).await.map(|remote| {
+                let denied = contradicts(&event, &remote);
+                (json!(remote), denied)
+            }),
+        };
+        match asked {
+            Outcome::Done((_, true)) => {
+                busy(Reason::new("GATEWAY_CONTRADICTS_ITSELF", CONTRADICTION))
+            }
+            Outcome::Done((answer, false)) => Tried::done(answer),
+            Outcome::Refused(reason) => Tried::new(Outcome::Refused(reason)),
+            Outcome::Busy { reason, retry_in } => Tried::new(Outcome::Busy { reason, retry_in }),
+            // A read that was lost leaves no doubt.
+            Outcome::Lost(reason) => busy(reason),
         }
+    }
+
+    /// Where the page stands now, and whether that denies what the event tells.
+    async fn ask_about_page(
+        &self,
+        payment: &Payment,
+        event: &WebhookEvent,
+        session_id: &str,
+    ) -> Outcome<(Value, bool)> {
+        let reply = self.till.look_at_page(payment, session_id).await;
+        reply.outcome.map(|session| {
+            let denied = denies_payment(event, &session);
+            (json!({ "session": session }), denied)
+        })
     }
 
     async fn decide(&self, ending: &Ending<'_>) -> Result<Settled, StoreError> {
@@ -171,21 +234,34 @@ impl WebhookHandler {
                 end = Some(End::Success { billing_id: Some(known.id), office_id });
             }
             Listener::Payment(id) => {
-                let remote: Option<Remote> =
-                    ending.result().and_then(|value| serde_json::from_value(value.clone()).ok());
-                let payment = self.store.payment(id).await?;
-                if let (Some(remote), Some(payment)) = (remote, payment) {
+                if let Some(payment) = self.store.payment(id).await?
+                    && let Some(heard) = Answer::read(ending)
+                {
                     let rules = &self.till.rules;
                     let at = At { now: ending.now, rules, worker: Some(&self.worker) };
-                    if let Some(decided) = hear_event(&payment, &remote, &webhook::named(event), at)
-                    {
-                        settled.changes.extend(decided.changes);
-                        settled.next = decided.next;
+                    let named = webhook::named(event);
+                    let decided = match &heard {
+                        Answer::Payment(remote) => hear_event(&payment, remote, &named, at),
+                        Answer::Page(session) => hear_session(&payment, session, &named, at),
+                    };
+                    if let Some(decided) = decided {
+                        settled.next = decided.next.clone();
+                        let followed = self.till.follow(&payment, decided, ending.now).await?;
+                        settled.changes.extend(followed.changes);
+                        settled.after = Some(followed.after);
                     }
                     end = Some(End::Success { billing_id: None, office_id: None });
                 }
             }
             Listener::Nobody => {}
+        }
+        if let Some(studio) = &self.studio
+            && let Some(changes) = studio.hear(event, ending.now).await?
+        {
+            let heard = changes.clone();
+            settled.changes.extend(changes);
+            settled.after = Some(Box::new(move || report(&heard)));
+            end.get_or_insert(End::Success { billing_id: None, office_id: None });
         }
         for route in self.routes.iter().filter(|r| r.matches(&event.source, &event.event_type)) {
             let key = webhook::forward_key(event, &route.to);
@@ -201,6 +277,22 @@ impl WebhookHandler {
         let end = end.unwrap_or_else(|| End::Skipped("nobody listens to this type".to_owned()));
         settled.changes.extend(webhook::end(event, &end, ending.now));
         Ok(settled)
+    }
+}
+
+/// What the gateway was asked about, and what it said.
+enum Answer {
+    Payment(Remote),
+    Page(RemoteSession),
+}
+
+impl Answer {
+    fn read(ending: &Ending<'_>) -> Option<Self> {
+        let result = ending.result()?;
+        match result.get("session") {
+            Some(session) => serde_json::from_value(session.clone()).ok().map(Self::Page),
+            None => serde_json::from_value(result.clone()).ok().map(Self::Payment),
+        }
     }
 }
 

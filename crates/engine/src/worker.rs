@@ -217,7 +217,7 @@ async fn try_settle(
             // Somebody else has changed what the decision was about: it is taken again.
             Err(
                 CommitError::Outdated { .. }
-                | CommitError::Taken(Key::Effect | Key::Message | Key::Name),
+                | CommitError::Taken(Key::Effect | Key::Message | Key::Name | Key::Slot | Key::Mail),
             ) if decisions < DECISIONS_MAX => {
                 decisions += 1;
             }

@@ -12,11 +12,12 @@
 //! - `Done` carries what the gateway says about the payment after the operation. It need not be what
 //!   was asked for: a capture may find the authorization expired. A gateway that refuses because the
 //!   payment is in another state is asked for that state, and that is the answer.
-//! - `status` and `list` are reads. Their `Refused` means that the gateway will not tell, and that
+//! - `status`, `list` and `checkout` are reads. Their `Refused` means that the gateway will not tell, and that
 //!   asking again will not help.
 //! - Under one key the gateway acts once, for [`KEY_LIFETIME`]. Whoever calls does not use a key for
 //!   longer than that.
 
+mod checkout;
 pub mod http;
 pub mod sandbox;
 pub mod stripe;
@@ -26,10 +27,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use tashika_domain::payment::remote::{Remote, RemoteRefund, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::{Outcome, Timestamp};
 use tracing::{Instrument as _, Span, field::Empty, info_span};
 use uuid::Uuid;
 
+pub use checkout::{CheckoutOrder, SessionRef};
 pub use wire::AddressError;
 
 use crate::reply::{BoxFuture, Reply};
@@ -150,6 +153,22 @@ pub trait Gateway: Send + Sync {
         until: Timestamp,
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>>;
+
+    /// Opens a page where a customer pays, and captures at once when they do. Its key is derived from
+    /// the payment's id: an order whose answer is lost is sent again, and there is one session.
+    fn open_checkout<'a>(&'a self, order: CheckoutOrder<'a>)
+    -> BoxFuture<'a, Reply<RemoteSession>>;
+
+    /// Asks where a session stands. A read.
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>>;
+
+    /// Closes a session, so that nobody can pay any more, and says where it stands then: `Expired` if
+    /// it worked. A gateway that will not close it has probably been paid; it is asked, and what it
+    /// says is the answer.
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>>;
 }
 
 /// What is asked of a gateway: names the span and is a label of the metrics.
@@ -163,6 +182,9 @@ pub enum Operation {
     Status,
     Fence,
     List,
+    OpenCheckout,
+    Checkout,
+    ExpireCheckout,
 }
 
 /// Spans have names that are known when the program is compiled, so each operation needs its own.
@@ -188,6 +210,9 @@ impl Operation {
             Self::Status => "status",
             Self::Fence => "fence",
             Self::List => "list",
+            Self::OpenCheckout => "open_checkout",
+            Self::Checkout => "checkout",
+            Self::ExpireCheckout => "expire_checkout",
         }
     }
 
@@ -201,6 +226,9 @@ impl Operation {
             Status => "gateway.status",
             Fence => "gateway.fence",
             List => "gateway.list",
+            OpenCheckout => "gateway.open_checkout",
+            Checkout => "gateway.checkout",
+            ExpireCheckout => "gateway.expire_checkout",
         )
     }
 }

@@ -36,6 +36,7 @@
 
 pub(crate) mod classify;
 mod retry_after;
+mod stream;
 
 use std::fmt;
 use std::time::Duration;
@@ -48,6 +49,7 @@ use url::Url;
 
 pub(crate) use retry_after::http_date;
 pub use retry_after::{RETRY_AFTER_MAX, retry_after};
+pub use stream::StreamError;
 
 /// Largest reply that is read. A report of an execution has a few hundred bytes; whatever is larger
 /// than this is not one.

@@ -15,6 +15,7 @@ pub mod guard;
 pub mod http;
 pub mod mail;
 pub mod qstash;
+pub mod render;
 pub mod reply;
 pub mod shotstack;
 pub mod signature;

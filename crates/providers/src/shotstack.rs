@@ -1,10 +1,11 @@
-//! Shotstack: what has become of a render.
+//! Shotstack: submitting a render, and what has become of it.
 //!
-//! Called by the engine, because Shotstack does not sign its callbacks: anybody who knows our address
-//! can send one, so whatever a callback says is asked for again here, with our own key. `GET
-//! {base}/render/{id}`, a read: repeating it is harmless, and none that was lost leaves doubt.
+//! Asked by the engine also because Shotstack does not sign its callbacks: anybody who knows our
+//! address can send one, so whatever a callback says is asked for again here, with our own key. `GET
+//! {base}/render/{id}`, a read: repeating it is harmless, and none that was lost leaves doubt. `POST
+//! {base}/render` has no key: one that was lost may have been taken, and nobody can say.
 //!
-//! It submits nothing; it decides nothing but whether an answer is one.
+//! It decides nothing but whether an answer is one.
 
 use std::fmt;
 
@@ -118,6 +119,41 @@ impl Shotstack {
         Reply { outcome, exchange: Exchange { request, reply, reference, sent }, rtt: call.rtt }
     }
 
+    /// Submits a description of a video; done with Shotstack's id of the render.
+    pub async fn submit(&self, edit: &Value, now: Timestamp) -> Reply<String> {
+        const REQUEST: &str = "POST /render";
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push("render");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(API_KEY, self.key.clone());
+        for name in [http::header::ACCEPT, http::header::CONTENT_TYPE] {
+            headers.insert(name, HeaderValue::from_static("application/json"));
+        }
+        let body = Bytes::from(edit.to_string());
+        let call = self.client.call(Request { method: Method::POST, url, headers, body }).await;
+        let (outcome, reply, sent) = match call.known {
+            Known::Answered(answer) => {
+                let told = answer.status.as_u16().to_string();
+                (taken(&answer, now), told, true)
+            }
+            Known::NotSent(why) => {
+                (again("SHOTSTACK_DOWN", why.to_string()), why.to_string(), false)
+            }
+            Known::NoAnswer(why) => {
+                let reason = Reason::new("SHOTSTACK_TIMEOUT", why.to_string());
+                (Outcome::Lost(reason), why.to_string(), true)
+            }
+        };
+        let reference = match &outcome {
+            Outcome::Done(id) => Some(id.clone()),
+            _ => None,
+        };
+        let exchange = Exchange { request: REQUEST.to_owned(), reply, reference, sent };
+        Reply { outcome, exchange, rtt: call.rtt }
+    }
+
     fn address(&self, id: &str) -> Option<Url> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if !(1..=ID_MAX).contains(&id.len()) || !id.bytes().all(allowed) {
@@ -153,6 +189,40 @@ fn read(answer: &Answer, id: &str, now: Timestamp) -> Outcome<Render> {
         _ => {
             Outcome::Refused(Reason::new("SHOTSTACK_REFUSED", format!("Shotstack answered {told}")))
         }
+    }
+}
+
+/// What an answer to a submission says. `{"success": true, "response": {"id": …}}` is a yes.
+fn taken(answer: &Answer, now: Timestamp) -> Outcome<String> {
+    let told = answer.status.as_u16();
+    let lost = |why: String| Outcome::Lost(Reason::new("SHOTSTACK_UNKNOWN", why));
+    match answer.status {
+        status if status.is_success() => {
+            let document: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+            let id = document.pointer("/response/id").and_then(Value::as_str);
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+            match id.filter(|id| (1..=ID_MAX).contains(&id.len()) && id.bytes().all(allowed)) {
+                Some(id) => Outcome::Done(id.to_owned()),
+                None => lost(format!("Shotstack answered {told} without a render's id")),
+            }
+        }
+        // Somebody will set the right key.
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            again("SHOTSTACK_UNAUTHORIZED", format!("Shotstack does not take our key ({told})"))
+        }
+        // Turned away at the door.
+        StatusCode::TOO_MANY_REQUESTS => {
+            let reason = Reason::new("SHOTSTACK_BUSY", format!("Shotstack answered {told}"));
+            Outcome::Busy { reason, retry_in: retry_after(&answer.headers, now) }
+        }
+        status if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
+            let words = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+            let words = words.get("message").and_then(Value::as_str).unwrap_or_default();
+            let words: String = words.chars().filter(|c| !c.is_control()).take(200).collect();
+            let text = format!("Shotstack answered {told}: {words}");
+            Outcome::Refused(Reason::new("SHOTSTACK_REFUSED", text))
+        }
+        _ => lost(format!("Shotstack answered {told}")),
     }
 }
 

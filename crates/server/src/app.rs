@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use tashika_domain::alert::notify::Channels;
-use tashika_domain::{Lane, alert, case, event, mail, message, order, payment, webhook};
+use tashika_domain::{
+    Lane, alert, case, event, mail, message, order, payment, render, reservation, webhook,
+};
 use tashika_engine::commands::alert::Alerts;
 use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::case::{
@@ -18,13 +20,16 @@ use tashika_engine::commands::mail::Mails;
 use tashika_engine::commands::message::{Messages, QueueRules};
 use tashika_engine::commands::order::Orders;
 use tashika_engine::commands::payment::Payments;
+use tashika_engine::commands::render::Renders;
+use tashika_engine::commands::reservation::Reservations;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::commands::{Limits, outbox::Outbox};
 use tashika_engine::{
-    AlertHandler, AlertSettings, Carrier, Clock, Confirmers, DeadlineHandler, Engine, EventHandler,
-    ExpiryHandler, Gates, Hand, Ids, KeyRing, MailBatchHandler, MailHandler, MessageHandler,
-    OrderHandler, PaymentHandler, PostOffice, RECONCILE_KIND, Recent, ReconcileHandler,
-    ScheduleHandler, Settings, StoredBook, Till, Traffic, WebhookHandler,
+    AlertHandler, AlertSettings, Carrier, Clock, Confirmers, CopyHandler, DeadlineHandler, Engine,
+    EventHandler, ExpiryHandler, Gates, GiveUpHandler, Hand, HoldHandler, Ids, KeyRing,
+    MailBatchHandler, MailHandler, MessageHandler, OrderHandler, PaymentHandler, PostOffice,
+    RECONCILE_KIND, Recent, ReconcileHandler, RenderHandler, ScheduleHandler, Settings, StoredBook,
+    Studio, Till, Traffic, WebhookHandler,
 };
 use tashika_providers::broker::Broker;
 use tashika_providers::broker::http::{HttpBroker, Profile, ProfileError};
@@ -35,26 +40,36 @@ use tashika_providers::gateway::http::{HttpGateway, HttpGatewayConfig, HttpGatew
 use tashika_providers::gateway::sandbox::SandboxGateway;
 use tashika_providers::gateway::stripe::{self, StripeConfig, StripeConfigError, StripeGateway};
 use tashika_providers::guard::Guard;
-use tashika_providers::http::ClientConfig;
+use tashika_providers::http::{ClientConfig, ClientError};
 use tashika_providers::mail::{FilePostman, Postman, SandboxPostman, SmtpPostman};
 use tashika_providers::qstash::{QstashClient, QstashError};
+use tashika_providers::render::Renderer;
+use tashika_providers::render::fetch::Fetcher;
+use tashika_providers::render::http::{HttpRenderer, HttpRendererError};
+use tashika_providers::render::sandbox::SandboxRenderer;
+use tashika_providers::render::shotstack::ShotstackRenderer;
+use tashika_providers::render::template::{Template, TemplateError};
 use tashika_providers::shotstack::{Shotstack, ShotstackError};
 use tashika_providers::signature::Nonces;
 use tashika_providers::sink::{Sink, SinkError};
-use tashika_providers::templates::{TemplateError, Templates};
+use tashika_providers::templates::{self, Templates};
 use tashika_providers::webhook::SourceError;
 use tashika_providers::workers::{Worker, WorkerError, Workers};
 use tashika_store::{Store, StoreError};
 
 use crate::config::{
     ANSWER_MARGIN, Adapter, AlertConfig, BrokerConfig, Config, EventConfig, GatewayKind,
-    MailConfig, MailProvider, PaymentConfig, QueueConfig, RateLimits, SourceConfig, WebhookConfig,
+    MailConfig, MailProvider, PaymentConfig, QueueConfig, RateLimits, RenderConfig, RenderProvider,
+    SourceConfig, WebhookConfig,
 };
 use crate::http::alerts;
 use crate::telemetry::span_parent;
 
 /// How long a destination may take to be connected to.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the copy of an output may take as a whole; its lease is renewed meanwhile.
+const COPY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long QStash may take to take a message.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,12 +81,16 @@ pub struct App {
     pub limits: Arc<Limits>,
     pub broker: Arc<dyn Broker>,
     pub till: Arc<Till>,
+    /// The gateway, if it is the sandbox: somebody has to show its pages.
+    pub sandbox: Option<Arc<SandboxGateway>>,
     sinks: Vec<Arc<Sink>>,
     /// Where alerts are posted to.
     alert_sink: Option<Arc<Sink>>,
     /// Whom webhooks are forwarded to.
     workers: Arc<Workers>,
     confirmers: Confirmers,
+    /// Everything that renders need.
+    pub studio: Arc<Studio>,
     /// The message queue.
     pub messages: Arc<Messages>,
     gates: Arc<Gates>,
@@ -106,10 +125,18 @@ pub enum AppError {
     Courier(#[from] CourierError),
     #[error("SHOTSTACK_API_KEY, SHOTSTACK_API_BASE: {0}")]
     Shotstack(#[from] ShotstackError),
+    #[error("RENDER_URL, RENDER_TOKEN: {0}")]
+    Renderer(#[from] HttpRendererError),
+    #[error("RENDER_TEMPLATE_FILE: {0}")]
+    TemplateFile(std::io::Error),
+    #[error("RENDER_TEMPLATE_FILE: the template {0}")]
+    Template(#[from] TemplateError),
+    #[error("the client for outputs: {0}")]
+    Outputs(#[from] ClientError),
     #[error("WEBHOOK_SOURCES, WEBHOOK_SECRETS: {0}")]
     Source(#[from] SourceError),
     #[error("MAIL_TEMPLATES_DIR: {0}")]
-    Templates(#[from] TemplateError),
+    Templates(#[from] templates::TemplateError),
     #[error("MAIL_PROVIDER: {0}")]
     Mail(String),
     #[error("TASHIKA_DATABASE_URL: there is no database at {0} yet; `tashika serve` makes one")]
@@ -127,14 +154,26 @@ impl App {
         let confirmers = confirmers(&config.webhooks)?;
         let templates = Arc::new(Templates::load(config.mail.templates.as_deref())?);
         let postman = postman(&config.mail).map_err(AppError::Mail)?;
+        let renderer = renderer(&config.renders, &confirmers)?;
+        let fetcher = fetcher(&config.renders)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
+        let studio = Arc::new(Studio {
+            store: store.clone(),
+            clock,
+            renderer,
+            rules: config.renders.rules.clone(),
+            callbacks: config.renders.callbacks.clone(),
+            fetcher,
+        });
         let RateLimits { rate_per_min, burst, daily_quota } = config.rate_limits;
         let limits = Arc::new(Limits::new(rate_per_min, burst, daily_quota));
         let mut rules = config.payments.rules.clone();
         rules.sinks = sinks.iter().map(|sink| sink.name().to_owned()).collect();
-        let gateway = gateway(&config.payments, &store)?;
-        let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
+        let (gateway, sandbox) = gateway(&config.payments, &store)?;
+        let mut reservations = config.reservations.clone();
+        reservations.render = config.renders.rules.clone();
+        let till = Arc::new(Till { store: store.clone(), clock, gateway, rules, reservations });
         let (gates, recent) = (Arc::new(Gates::default()), Arc::new(Recent::default()));
         let hand = Arc::<Hand>::default();
         let messages = Messages::new(
@@ -165,10 +204,12 @@ impl App {
             limits,
             broker,
             till,
+            sandbox,
             sinks,
             alert_sink,
             workers,
             confirmers,
+            studio,
             messages,
             gates,
             recent,
@@ -257,9 +298,13 @@ impl App {
             .effect(order::KIND, orders)
             .effect(payment::KIND, PaymentHandler::new(Arc::clone(&self.till), &worker))
             .effect(payment::EXPIRY_KIND, ExpiryHandler::new(Arc::clone(&self.till), &worker))
+            .effect(reservation::HOLD_KIND, HoldHandler::new(Arc::clone(&self.till)))
+            .effect(render::GIVE_UP_KIND, GiveUpHandler::new(Arc::clone(&self.till)))
             .effect(event::KIND, EventHandler::new(&self.sinks))
             .effect(alert::notify::KIND, AlertHandler::new(self.alert_sink.clone()))
             .effect(webhook::KIND, self.webhook_handler(config, &worker))
+            .effect(render::KIND, RenderHandler(Arc::clone(&self.studio)))
+            .effect(render::COPY_KIND, CopyHandler(Arc::clone(&self.studio)))
             .effect(message::KIND, self.message_handler(config))
             .effect(message::schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
             .effect(mail::KIND, MailHandler(Arc::clone(&self.office)))
@@ -280,6 +325,7 @@ impl App {
             Lane::EVENTS,
             Lane::WEBHOOKS,
             Lane::DELIVERIES,
+            Lane::RENDERS,
         ] {
             if config.enabled_lanes.contains(&lane) {
                 let policy = config.lane(&lane).clone();
@@ -331,6 +377,7 @@ impl App {
         let forwards = config.lane(&Lane::DELIVERIES);
         WebhookHandler::new(Arc::clone(&self.till), routes.collect(), worker, forwards)
             .confirming(self.confirmers.clone())
+            .rendering(Arc::clone(&self.studio))
     }
 
     pub fn webhooks(&self, config: &Config) -> Result<Webhooks, AppError> {
@@ -338,6 +385,11 @@ impl App {
             config.webhooks.sources.iter().map(SourceConfig::open).collect();
         let keep = config.lane(&Lane::WEBHOOKS).keep;
         Ok(Webhooks::new(self.store.clone(), self.clock, self.ids.clone(), sources?, keep))
+    }
+
+    #[must_use]
+    pub fn renders(&self) -> Renders {
+        Renders(Arc::clone(&self.studio))
     }
 
     #[must_use]
@@ -352,6 +404,14 @@ impl App {
         let longest = config.http.request_timeout * 9 / 10;
         let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
         Payments::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
+    }
+
+    /// What callers may do with reservations, in the hands of a running engine.
+    #[must_use]
+    pub fn reservations(&self, config: &Config, engine: &Arc<Engine>) -> Reservations {
+        let longest = config.http.request_timeout * 9 / 10;
+        let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
+        Reservations::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
     }
 }
 
@@ -379,9 +439,11 @@ fn courier(config: &QueueConfig, guard: Guard) -> Result<Courier, CourierError> 
     })
 }
 
-fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, AppError> {
+type Opened = (Arc<dyn Gateway>, Option<Arc<SandboxGateway>>);
+
+fn gateway(config: &PaymentConfig, store: &Store) -> Result<Opened, AppError> {
     let client = ClientConfig::with_timeout(config.timeout);
-    Ok(match (config.gateway, &config.stripe_key, &config.http_url) {
+    let gateway: Arc<dyn Gateway> = match (config.gateway, &config.stripe_key, &config.http_url) {
         (GatewayKind::Stripe, Some(key), _) => {
             let api_base = match &config.stripe_base {
                 Some(base) => base.to_string(),
@@ -396,8 +458,25 @@ fn gateway(config: &PaymentConfig, store: &Store) -> Result<Arc<dyn Gateway>, Ap
         }
         _ => {
             let book = Arc::new(StoredBook(store.clone()));
-            Arc::new(SandboxGateway::new(book, config.timeout))
+            let sandbox = Arc::new(SandboxGateway::new(book, config.timeout));
+            return Ok((Arc::clone(&sandbox) as Arc<dyn Gateway>, Some(sandbox)));
         }
+    };
+    Ok((gateway, None))
+}
+
+fn renderer(config: &RenderConfig, known: &Confirmers) -> Result<Arc<dyn Renderer>, AppError> {
+    Ok(match (config.provider, &known.shotstack, &config.url) {
+        (RenderProvider::Shotstack, Some(shotstack), _) => {
+            let path = config.template_file.clone().unwrap_or_default();
+            let text = std::fs::read_to_string(path).map_err(AppError::TemplateFile)?;
+            Arc::new(ShotstackRenderer::new(Arc::clone(shotstack), Template::parse(&text)?))
+        }
+        (RenderProvider::Http, _, Some(url)) => {
+            let client = ClientConfig::with_timeout(config.timeout);
+            Arc::new(HttpRenderer::new(url.as_str(), config.token.as_ref(), &client)?)
+        }
+        _ => Arc::new(SandboxRenderer::new(config.timeout)),
     })
 }
 
@@ -416,6 +495,15 @@ fn postman(config: &MailConfig) -> Result<Arc<dyn Postman>, String> {
             Arc::new(opened.map_err(|error| error.to_string())?)
         }
     })
+}
+
+fn fetcher(config: &RenderConfig) -> Result<Option<Fetcher>, AppError> {
+    let Some(folder) = &config.output_dir else { return Ok(None) };
+    let client = ClientConfig {
+        connect_timeout: CONNECT_TIMEOUT,
+        ..ClientConfig::with_timeout(Duration::from_secs(30))
+    };
+    Ok(Some(Fetcher::new(folder, config.output_max, COPY_TIMEOUT, &client)?))
 }
 
 /// Who is configured may be anywhere: the guard is for destinations that callers choose.

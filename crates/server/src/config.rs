@@ -12,6 +12,8 @@ pub mod keys;
 mod mail;
 mod payments;
 mod queue;
+mod render;
+mod reservation;
 mod rules;
 mod source;
 mod value;
@@ -25,6 +27,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tashika_domain::order::OrderRules;
+use tashika_domain::reservation::ReservationRules;
 use tashika_domain::{Lane, LanePolicy};
 use url::Url;
 
@@ -33,6 +36,7 @@ pub use console::{ConsoleConfig, Role, User};
 pub use mail::{MailConfig, MailProvider};
 pub use payments::{EventConfig, GatewayKind, PaymentConfig};
 pub use queue::{QstashConfig, QueueConfig};
+pub use render::{RenderConfig, RenderProvider};
 pub use rules::ANSWER_MARGIN;
 pub use source::{DEFAULTS, Origin, Setting, Sources};
 use value::Value;
@@ -42,6 +46,8 @@ pub use webhooks::{SourceConfig, WebhookConfig, WorkerConfig};
 #[derive(Clone, Debug)]
 pub struct Config {
     pub http: HttpConfig,
+    /// Where others reach this server. `None`: where it listens.
+    pub public_url: Option<Url>,
     /// `sqlite:PATH` or `postgres://…`; may hold a password.
     pub database_url: SecretString,
     pub postgres_connections: usize,
@@ -65,12 +71,14 @@ pub struct Config {
     pub orders: OrderRules,
     pub broker: BrokerConfig,
     pub payments: PaymentConfig,
+    pub reservations: ReservationRules,
     pub events: EventConfig,
     pub webhooks: WebhookConfig,
     pub queue: QueueConfig,
     pub alerts: AlertConfig,
     pub console: ConsoleConfig,
     pub mail: MailConfig,
+    pub renders: RenderConfig,
     pub seal_interval: Duration,
     /// `None`: for ever.
     pub keep_audit: Option<Duration>,
@@ -219,6 +227,10 @@ fn build(read: &mut Reader) -> Config {
         let policy = read.lane_policy(Some(&lane));
         (lane, policy)
     });
+    let webhooks = webhooks::webhooks(read);
+    let public_url = read.url("TASHIKA_PUBLIC_URL");
+    let keep = read.lane_policy(Some(&Lane::RENDERS)).keep;
+    let renders = render::renders(read, &webhooks.sources, public_url.as_ref(), keep);
     let enabled = Lane::OWN.into_iter().filter(|lane| read.lane_bool(lane, "ENABLED"));
     Config {
         http: HttpConfig {
@@ -232,6 +244,7 @@ fn build(read: &mut Reader) -> Config {
             max_headers: read.size("TASHIKA_MAX_HEADERS"),
             max_header_bytes: read.size("TASHIKA_MAX_HEADER_BYTES"),
         },
+        public_url,
         database_url: read.text("TASHIKA_DATABASE_URL").into(),
         postgres_connections: read.size("TASHIKA_POSTGRES_CONNECTIONS"),
         enabled_lanes: enabled.collect(),
@@ -274,12 +287,14 @@ fn build(read: &mut Reader) -> Config {
             idempotency_keys: read.bool("BROKER_IDEMPOTENCY_KEYS"),
         },
         payments: payments::payments(read, read.lane_policy(Some(&Lane::PAYMENTS)).keep),
+        reservations: reservation::reservations(read),
         events: payments::events(read),
-        webhooks: webhooks::webhooks(read),
+        webhooks,
         queue: queue::queue(read),
         alerts: alert::alerts(read),
         console: console::console(read),
         mail: mail::mail(read, &read.lane_policy(Some(&Lane::MAIL))),
+        renders,
         seal_interval: read.span("AUDIT_SEAL_INTERVAL_SEC"),
         keep_audit: match read.float("AUDIT_KEEP_DAYS") {
             0.0 => None,

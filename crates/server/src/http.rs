@@ -9,7 +9,7 @@
 //! | `body`, `json` | reading what was sent |
 //! | `problem` | answering when something is wrong |
 //! | `docs`, `home` | the pages for people |
-//! | `orders`, `payments`, `webhooks`, `billings`, `audit`, `cases`, `alerts`, `health` | the handlers; `schema` describes what they take and answer |
+//! | `orders`, `payments`, `reservations`, `webhooks`, `billings`, `audit`, `cases`, `alerts`, `races`, `health`, `renders`, `sandbox` | the handlers; `schema` describes what they take and answer |
 //! | `mail`, `mail_batches`, `mail_stream`, `mail_json` | mail: single ones, batches and how they are read, what is shown of them |
 //! | `qstash` | the message queue: everything under `/v2`, with errors of its own form |
 //! | `outbox` | effects, as operators look at them |
@@ -46,8 +46,12 @@ mod payment_json;
 pub mod payments;
 pub mod problem;
 pub mod qstash;
+pub mod races;
+pub mod renders;
 pub mod request_id;
+pub mod reservations;
 pub mod router;
+pub mod sandbox;
 mod schema;
 pub mod webhooks;
 

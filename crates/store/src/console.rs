@@ -25,17 +25,6 @@ pub struct Newest {
     pub id: Option<Uuid>,
 }
 
-/// A race as a list shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RaceSeen {
-    pub id: Uuid,
-    pub scenario: String,
-    pub subject_type: String,
-    pub subject_id: String,
-    pub resolution: String,
-    pub detected_at: Timestamp,
-}
-
 /// Tables whose ids begin with their time, so that the last one is the newest.
 const WATCHED: [&str; 9] = [
     "payments",
@@ -104,33 +93,6 @@ impl Store {
         let sql =
             format!("select count(*) as n from (select 1 as one from {} limit $1) t", what.rows());
         self.count(&sql, vec![Param::Int(limit)]).await
-    }
-
-    /// A page of races, newest first.
-    pub async fn races(
-        &self,
-        before: Option<Uuid>,
-        limit: i64,
-    ) -> Result<Vec<RaceSeen>, StoreError> {
-        let mut chosen = crate::filter::Filter::default();
-        chosen.add("id <", before.map(Param::Uuid));
-        let (conditions, params) = chosen.newest(limit);
-        let sql = format!(
-            "select id, scenario, subject_type, subject_id, resolution, detected_at
-             from race_conditions {conditions}"
-        );
-        self.query(sql, params, |row| {
-            let read = Reader::by_uuid(row, "race_conditions", "id");
-            Ok(RaceSeen {
-                id: read.uuid("id")?,
-                scenario: read.text("scenario")?,
-                subject_type: read.text("subject_type")?,
-                subject_id: read.text("subject_id")?,
-                resolution: read.text("resolution")?,
-                detected_at: read.time("detected_at")?,
-            })
-        })
-        .await
     }
 
     /// The effects under an idempotency key, one per kind at most.

@@ -52,6 +52,22 @@ impl StoreError {
     }
 }
 
+impl CommitError {
+    /// A statement was refused. An update that wants a slot loses it to an index, and that is a race like
+    /// any other; everything else is a defect.
+    pub(crate) fn refused(error: StoreError) -> Self {
+        // SQLite names the columns of an index, PostgreSQL the index.
+        const SLOT: [&str; 2] =
+            ["reservations_slot_unique", "reservations.projection_date, reservations.slot_number"];
+        match error {
+            StoreError::Rejected(detail) if SLOT.iter().any(|name| detail.contains(name)) => {
+                Self::Taken(Key::Slot)
+            }
+            other => Self::Store(other),
+        }
+    }
+}
+
 /// A `Changes` was not committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -85,6 +101,10 @@ pub enum Key {
     Mail,
     /// The name of a queue, a flow control, a group of URLs, a schedule.
     Name,
+    /// The key or the slot of a new reservation.
+    Reservation,
+    /// The slot that a reservation wanted back.
+    Slot,
 }
 
 impl std::fmt::Display for Key {
@@ -98,6 +118,8 @@ impl std::fmt::Display for Key {
             Self::Alert => "alert",
             Self::Mail => "mail",
             Self::Name => "name",
+            Self::Reservation => "reservation",
+            Self::Slot => "slot",
         })
     }
 }

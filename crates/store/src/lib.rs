@@ -37,9 +37,12 @@ mod postgres;
 mod queue;
 mod race;
 mod refund;
+mod render;
+mod reservation;
 mod row;
 mod sandbox;
 mod schedule;
+mod slot_lock;
 mod sqlite;
 mod step;
 mod table;
@@ -63,7 +66,7 @@ pub use attempt::AttemptRecord;
 pub use audit::{AuditFilter, Seal, SealedLine};
 pub use case::CaseFilter;
 pub use claim::{Claim, Lapsed};
-pub use console::{Counted, LaneCount, Newest, RaceSeen};
+pub use console::{Counted, LaneCount, Newest};
 pub use diagnose::{Diagnosis, Pin};
 pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
@@ -74,8 +77,11 @@ pub use mail_control::{PermitAnswer, PermitWish};
 pub use message::{MessageCount, MessageFilter, Order};
 pub use migrate::{Applied, KNOWN_VERSION};
 pub use payment::{PaymentFilter, TimelineLine};
-pub use race::RaceRow;
+pub use race::{RaceFilter, RaceRow};
+pub use render::RenderFilter;
+pub use reservation::ReservationFilter;
 pub use sandbox::SandboxRow;
+pub use slot_lock::{SLOT_LOCK_TIMEOUT, SlotLockError};
 pub use upkeep::WorkerRow;
 pub use wakeups::Wakeups;
 pub use webhook::{WebhookCount, WebhookFilter};
@@ -110,6 +116,7 @@ impl Dialect {
 pub struct Store {
     backend: Backend,
     wakeups: Arc<Wakeups>,
+    slots: Arc<slot_lock::Slots>,
 }
 
 #[derive(Clone)]
@@ -138,7 +145,7 @@ impl Store {
                 Backend::Postgres(Arc::new(postgres))
             }
         };
-        Ok(Self { backend, wakeups })
+        Ok(Self { backend, wakeups, slots: Arc::default() })
     }
 
     /// Opens a SQLite file for a simulation: no threads, and a gate around every write.
@@ -148,7 +155,7 @@ impl Store {
         db.pragma_update(None, "synchronous", "off")?;
         migrate::sqlite(&db)?;
         let backend = Backend::Sqlite(Arc::new(sqlite::Sqlite::inline(db, gate)));
-        Ok(Self { backend, wakeups: Arc::default() })
+        Ok(Self { backend, wakeups: Arc::default(), slots: Arc::default() })
     }
 
     /// Brings a database's schema up to date; returns what was done.
@@ -282,8 +289,10 @@ pub(crate) fn row_of(write: &Write) -> Option<(&'static str, Uuid)> {
     Some(match write {
         Write::PaymentInsert(row) | Write::PaymentUpdate(row) => ("payments", row.id),
         Write::RefundInsert(row) | Write::RefundUpdate(row) => ("refunds", row.id),
+        Write::ReservationUpdate(row) | Write::ReservationInsert(row) => ("reservations", row.id),
         Write::WebhookInsert(row) | Write::WebhookUpdate(row) => ("webhook_events", row.id),
         Write::BillingInsert(row) | Write::BillingUpdate(row) => ("billings", row.id),
+        Write::RenderInsert(row) | Write::RenderUpdate(row) => ("renders", row.id),
         Write::MessageInsert(row) | Write::MessageUpdate(row) => ("messages", row.id),
         Write::QueueInsert(row) | Write::QueueUpdate(row) => ("queues", row.id),
         Write::FlowInsert(row) | Write::FlowUpdate(row) => ("flow_controls", row.id),
@@ -310,44 +319,48 @@ pub(crate) fn rank(write: &Write) -> u8 {
         Write::PaymentUpdate(_) => 5,
         Write::RefundInsert(_) => 6,
         Write::RefundUpdate(_) => 7,
-        Write::WebhookInsert(_) => 8,
-        Write::WebhookUpdate(_) => 9,
-        Write::BillingInsert(_) => 10,
-        Write::BillingUpdate(_) => 11,
-        Write::MessageUpdate(_) => 12,
-        Write::MessageInsert(_) => 13,
-        Write::QueueInsert(_) => 14,
-        Write::QueueUpdate(_) => 15,
-        Write::FlowInsert(_) => 16,
-        Write::FlowUpdate(_) => 17,
-        Write::GroupInsert(_) => 18,
-        Write::GroupUpdate(_) => 19,
-        Write::ScheduleInsert(_) => 20,
-        Write::ScheduleUpdate(_) => 21,
-        Write::KeysInsert(_) => 22,
-        Write::KeysUpdate(_) => 23,
-        Write::Enqueue(_) => 24,
-        Write::Settle(_) => 25,
-        Write::Release(_) => 26,
-        Write::Requeue(_) => 27,
-        Write::Reschedule(_) => 28,
-        Write::Withdraw(_) => 29,
-        Write::Attempt(_) => 30,
-        Write::CloseCase(_) => 31,
-        Write::OpenCase(_) => 32,
-        Write::ResolveCase(_) => 33,
-        Write::PaymentLine(_) => 34,
-        Write::MessageLog(_) => 35,
-        Write::AlertUpdate(_) => 36,
-        Write::AlertInsert(_) => 37,
-        Write::FireAlert(_) => 38,
-        Write::ResolveAlert(_) => 39,
-        Write::Race(_) => 40,
-        Write::Audit(_) => 41,
-        Write::MailInsert(_) => 42,
-        Write::MailUpdate(_) => 43,
-        Write::MailBatchInsert(_) => 44,
-        Write::MailBatchUpdate(_) => 45,
-        Write::MailControlUpdate(_) => 46,
+        Write::ReservationUpdate(_) => 8,
+        Write::ReservationInsert(_) => 9,
+        Write::WebhookInsert(_) => 10,
+        Write::WebhookUpdate(_) => 11,
+        Write::BillingInsert(_) => 12,
+        Write::BillingUpdate(_) => 13,
+        Write::MessageUpdate(_) => 14,
+        Write::MessageInsert(_) => 15,
+        Write::QueueInsert(_) => 16,
+        Write::QueueUpdate(_) => 17,
+        Write::FlowInsert(_) => 18,
+        Write::FlowUpdate(_) => 19,
+        Write::GroupInsert(_) => 20,
+        Write::GroupUpdate(_) => 21,
+        Write::ScheduleInsert(_) => 22,
+        Write::ScheduleUpdate(_) => 23,
+        Write::KeysInsert(_) => 24,
+        Write::KeysUpdate(_) => 25,
+        Write::Enqueue(_) => 26,
+        Write::Settle(_) => 27,
+        Write::Release(_) => 28,
+        Write::Requeue(_) => 29,
+        Write::Reschedule(_) => 30,
+        Write::Withdraw(_) => 31,
+        Write::Attempt(_) => 32,
+        Write::CloseCase(_) => 33,
+        Write::OpenCase(_) => 34,
+        Write::ResolveCase(_) => 35,
+        Write::PaymentLine(_) => 36,
+        Write::MessageLog(_) => 37,
+        Write::AlertUpdate(_) => 38,
+        Write::AlertInsert(_) => 39,
+        Write::FireAlert(_) => 40,
+        Write::ResolveAlert(_) => 41,
+        Write::Race(_) => 42,
+        Write::Audit(_) => 43,
+        Write::MailInsert(_) => 44,
+        Write::MailUpdate(_) => 45,
+        Write::MailBatchInsert(_) => 46,
+        Write::MailBatchUpdate(_) => 47,
+        Write::MailControlUpdate(_) => 48,
+        Write::RenderInsert(_) => 49,
+        Write::RenderUpdate(_) => 50,
     }
 }

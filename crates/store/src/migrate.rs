@@ -55,6 +55,18 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0006_mail.pg.sql"),
     },
     Migration {
+        version: 7,
+        name: "reservations",
+        sqlite: include_str!("../migrations/0007_reservations.sqlite.sql"),
+        postgres: include_str!("../migrations/0007_reservations.pg.sql"),
+    },
+    Migration {
+        version: 8,
+        name: "renders",
+        sqlite: include_str!("../migrations/0008_renders.sqlite.sql"),
+        postgres: include_str!("../migrations/0008_renders.pg.sql"),
+    },
+    Migration {
         version: 9,
         name: "watch",
         sqlite: include_str!("../migrations/0009_watch.sqlite.sql"),

@@ -5,8 +5,10 @@ use tashika_domain::Timestamp;
 use tashika_domain::changes::PaymentLine;
 use tashika_domain::effect::EffectId;
 use tashika_domain::outcome::Reason;
+use tashika_domain::payment::checkout::Session;
 use tashika_domain::payment::{
-    CaptureMode, Doubt, Operation, OperationKind, Payment, PaymentRequest, RequestKey, Status,
+    CaptureMode, Checkout, Doubt, Operation, OperationKind, Payment, PaymentRequest, RequestKey,
+    Status,
 };
 use uuid::Uuid;
 
@@ -35,7 +37,7 @@ const FIXED: [Column; 14] = [
     ("created_at", Kind::Time),
 ];
 
-const CHANGING: [Column; 25] = [
+const CHANGING: [Column; 29] = [
     ("version", Kind::Int),
     ("status", Kind::Text),
     ("captured_amount", Kind::Int),
@@ -61,6 +63,10 @@ const CHANGING: [Column; 25] = [
     ("operation_given_up", Kind::Bool),
     ("operation_fenced", Kind::Bool),
     ("updated_at", Kind::Time),
+    ("checkout_closes_at", Kind::Time),
+    ("session_id", Kind::Text),
+    ("session_url", Kind::Text),
+    ("session_expires_at", Kind::Time),
 ];
 
 static TABLE: Lazy = Lazy::new(|| Table::new("payments", &FIXED, &CHANGING));
@@ -98,6 +104,8 @@ impl Kept for Payment {
         let operation = self.operation.as_ref();
         let key = operation.and_then(|o| o.key.as_ref());
         let doubt = operation.and_then(|o| o.doubt.as_ref());
+        let page = self.checkout.as_ref();
+        let session = page.and_then(|page| page.session.as_ref());
         vec![
             Cell::Int(self.version),
             self.status.as_str().into(),
@@ -124,6 +132,10 @@ impl Kept for Payment {
             Cell::Bool(doubt.is_some_and(|d| d.given_up)),
             Cell::Bool(doubt.is_some_and(|d| d.fenced)),
             Cell::Time(self.updated_at),
+            page.map(|page| page.closes_at).into(),
+            session.map(|session| session.id.as_str()).into(),
+            session.and_then(|session| session.url.as_deref()).into(),
+            session.map(|session| session.expires_at).into(),
         ]
     }
 }
@@ -211,6 +223,19 @@ fn operation(read: &Reader<'_>) -> Result<Option<Operation>, StoreError> {
     }))
 }
 
+fn checkout(read: &Reader<'_>) -> Result<Option<Checkout>, StoreError> {
+    let Some(closes_at) = read.opt_time("checkout_closes_at")? else { return Ok(None) };
+    let session = match read.opt_text("session_id")? {
+        None => None,
+        Some(id) => Some(Session {
+            id,
+            url: read.opt_text("session_url")?,
+            expires_at: read.time("session_expires_at")?,
+        }),
+    };
+    Ok(Some(Checkout { closes_at, session }))
+}
+
 /// A payment without its refunds.
 fn parse(row: &dyn Row) -> Result<Payment, StoreError> {
     let read = Reader::by_uuid(row, "payments", "id");
@@ -238,6 +263,7 @@ fn parse(row: &dyn Row) -> Result<Payment, StoreError> {
         gateway_transaction_id: read.opt_text("gateway_transaction_id")?,
         failure: failure(&read)?,
         operation: operation(&read)?,
+        checkout: checkout(&read)?,
         in_vain: read.number("operations_in_vain")?,
         refunds: Vec::new(),
         created_at: read.time("created_at")?,

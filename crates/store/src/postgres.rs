@@ -160,6 +160,7 @@ pub(crate) struct Postgres {
     readers: Pool,
     jobs: mpsc::Sender<Job>,
     pub floors: Arc<Floors>,
+    connector: Connector,
 }
 
 /// One caller's changes, and where to tell the result.
@@ -190,7 +191,12 @@ impl Postgres {
             },
         );
         listener::start(connector.clone(), Arc::clone(wakeups), Arc::clone(&floors), &jobs);
-        Ok(Self { writers, readers, jobs, floors })
+        Ok(Self { writers, readers, jobs, floors, connector: connector.clone() })
+    }
+
+    /// A connection of the caller's own; it ends when it is dropped.
+    pub async fn connect_alone(&self) -> Result<Client, StoreError> {
+        self.connector.connect_for_migration().await
     }
 
     pub async fn commit(&self, changes: Arc<Changes>) -> Result<(), CommitError> {

@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use crate::Store;
 use crate::error::{CommitError, StoreError};
-use crate::row::{PgTime, Reader};
+use crate::filter::Filter;
+use crate::row::{Param, PgTime, Reader, Row};
 use crate::step::{Owner, Step, column};
 
 const RECORD_SQLITE: &str = "insert into race_conditions (id, scenario, subject_type, subject_id,
@@ -55,6 +56,8 @@ pub(crate) fn record_pg<'a>(rows: &[(Owner, &'a NewRace)]) -> Step<'a> {
 pub struct RaceRow {
     pub id: Uuid,
     pub scenario: String,
+    pub subject_type: String,
+    pub subject_id: String,
     pub resolution: String,
     /// JSON text.
     pub details: String,
@@ -68,19 +71,19 @@ impl Store {
         subject_type: &str,
         subject_id: &str,
     ) -> Result<Vec<RaceRow>, StoreError> {
-        let sql = "select id, scenario, resolution, cast(details as text) as details, detected_at
-             from race_conditions where subject_type = $1 and subject_id = $2 order by id";
-        self.query(sql.to_owned(), vec![subject_type.into(), subject_id.into()], |row| {
-            let read = Reader::by_uuid(row, "race_conditions", "id");
-            Ok(RaceRow {
-                id: read.uuid("id")?,
-                scenario: read.text("scenario")?,
-                resolution: read.text("resolution")?,
-                details: read.text("details")?,
-                detected_at: read.time("detected_at")?,
-            })
-        })
-        .await
+        let sql = format!("{SELECT} where subject_type = $1 and subject_id = $2 order by id");
+        self.query(sql, vec![subject_type.into(), subject_id.into()], parse).await
+    }
+
+    /// A page of races, newest first.
+    pub async fn races(&self, filter: &RaceFilter, limit: i64) -> Result<Vec<RaceRow>, StoreError> {
+        let mut chosen = Filter::default();
+        chosen.add("scenario =", filter.scenario.as_deref());
+        chosen.add("resolution =", filter.resolution.as_deref());
+        chosen.add("subject_id =", filter.subject_id.as_deref());
+        chosen.add("id <", filter.before.map(Param::Uuid));
+        let (conditions, params) = chosen.newest(limit);
+        self.query(format!("{SELECT} {conditions}"), params, parse).await
     }
 
     /// How many races of a scenario have ended in a way since a moment.
@@ -98,4 +101,31 @@ impl Store {
         });
         Ok(found.await?.pop().unwrap_or(0))
     }
+}
+
+const SELECT: &str = "select id, scenario, subject_type, subject_id, resolution,
+        cast(details as text) as details, detected_at
+     from race_conditions";
+
+fn parse(row: &dyn Row) -> Result<RaceRow, StoreError> {
+    let read = Reader::by_uuid(row, "race_conditions", "id");
+    Ok(RaceRow {
+        id: read.uuid("id")?,
+        scenario: read.text("scenario")?,
+        subject_type: read.text("subject_type")?,
+        subject_id: read.text("subject_id")?,
+        resolution: read.text("resolution")?,
+        details: read.text("details")?,
+        detected_at: read.time("detected_at")?,
+    })
+}
+
+/// Which races to list. Empty matches all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RaceFilter {
+    pub scenario: Option<String>,
+    pub resolution: Option<String>,
+    pub subject_id: Option<String>,
+    /// Only races older than this one: the last id of the page before.
+    pub before: Option<Uuid>,
 }

@@ -63,7 +63,7 @@ impl From<rusqlite::Error> for StoreError {
 
 impl From<rusqlite::Error> for CommitError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Store(error.into())
+        Self::refused(error.into())
     }
 }
 
@@ -398,10 +398,14 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::PaymentUpdate(now) => table::update_sqlite(db, &**now),
         Write::RefundInsert(new) => table::insert_sqlite(db, &**new),
         Write::RefundUpdate(now) => table::update_sqlite(db, &**now),
+        Write::ReservationUpdate(now) => table::update_sqlite(db, &**now),
+        Write::ReservationInsert(new) => table::insert_sqlite(db, &**new),
         Write::WebhookInsert(new) => table::insert_sqlite(db, &**new),
         Write::WebhookUpdate(now) => table::update_sqlite(db, &**now),
         Write::BillingInsert(new) => table::insert_sqlite(db, &**new),
         Write::BillingUpdate(now) => table::update_sqlite(db, &**now),
+        Write::RenderInsert(new) => table::insert_sqlite(db, &**new),
+        Write::RenderUpdate(now) => table::update_sqlite(db, &**now),
         Write::MessageUpdate(now) => table::update_sqlite(db, &**now),
         Write::MessageInsert(new) => table::insert_sqlite(db, &**new),
         Write::MessageLog(line) => table::insert_sqlite(db, &**line),

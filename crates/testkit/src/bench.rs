@@ -16,6 +16,7 @@ mod messages;
 mod messages_sink;
 mod payments;
 mod pinned;
+mod reservations;
 mod server;
 mod webhooks;
 mod webhooks_bare;
@@ -60,10 +61,11 @@ pub enum Scenario {
     Payments,
     Webhooks,
     Messages,
+    Reservations,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Enqueue,
         Self::Cycle,
         Self::Latency,
@@ -72,6 +74,7 @@ impl Scenario {
         Self::Payments,
         Self::Webhooks,
         Self::Messages,
+        Self::Reservations,
     ];
 
     #[must_use]
@@ -85,6 +88,7 @@ impl Scenario {
             Self::Payments => "payments",
             Self::Webhooks => "webhooks",
             Self::Messages => "messages",
+            Self::Reservations => "reservations",
         }
     }
 
@@ -143,6 +147,7 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> anyhow::Res
                 Scenario::Payments => payments::measure(&world, options).await,
                 Scenario::Webhooks => webhooks::measure(&world, options).await,
                 Scenario::Messages => messages::measure(&world, options).await,
+                Scenario::Reservations => reservations::measure(&world).await,
             }
             .with_context(|| format!("measuring {} on {}", scenario.as_str(), world.name()))?;
             for figure in measured {

@@ -10,6 +10,7 @@
 //! writes into it. Deliveries of webhooks are not made here: [`World::events`] has what would be delivered.
 
 mod books;
+mod checkout;
 mod event;
 mod fault;
 mod form;
@@ -144,7 +145,10 @@ impl World {
     pub fn advance(&self, by: Duration) {
         self.change(|state| state.ahead += by);
         let now = self.now();
-        self.change(|state| state.books.expire(now));
+        self.change(|state| {
+            state.books.expire(now);
+            state.books.expire_sessions(now);
+        });
     }
 
     /// How far the search is behind, from now on.

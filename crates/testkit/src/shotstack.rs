@@ -1,6 +1,7 @@
-//! Shotstack as far as Tashika asks it: renders by their id, behind a real socket.
+//! Shotstack as far as Tashika asks it: submissions, and renders by their id, behind a real socket.
 //!
-//! It keeps what is true about renders; a test says what that is, and sends callbacks that agree with it or do not.
+//! It keeps what is true about renders; a test says what that is, and sends callbacks that agree with it or do not. What was
+//! submitted is in its ledger whatever was answered: as with the real one there is no key, and each submission is a render.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -27,10 +28,33 @@ pub enum Trouble {
     HangUp,
 }
 
+/// What goes wrong with a submission.
+#[derive(Clone, Copy, Debug)]
+pub enum Slip {
+    /// Not taken, and answered so.
+    Status(u16),
+    /// Not taken, and no answer.
+    LostBefore,
+    /// Taken, and no answer.
+    LostAfter,
+}
+
+/// A submission that was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submission {
+    pub id: String,
+    /// The description of the video, with its callback.
+    pub edit: Value,
+}
+
 #[derive(Default)]
 struct State {
     renders: BTreeMap<String, Value>,
     troubles: VecDeque<Trouble>,
+    slips: VecDeque<Slip>,
+    /// What new renders are.
+    begin_as: Option<&'static str>,
+    submissions: Vec<Submission>,
     /// The ids that were asked for with the right key, troubles included.
     asked: Vec<String>,
     strangers: usize,
@@ -69,14 +93,28 @@ impl ShotstackServer {
 
     /// From now on, this is the render's status.
     pub fn render(&self, id: &str, status: &str) {
-        let url = (status == "done").then(|| format!("https://cdn.shotstack.example/{id}.mp4"));
-        let render = json!({"id": id, "owner": "us", "status": status, "url": url, "error": ""});
-        lock(&self.state).renders.insert(id.to_owned(), render);
+        lock(&self.state).renders.insert(id.to_owned(), shown(id, status));
     }
 
     /// The next questions end like this, in this order.
     pub fn trouble(&self, troubles: impl IntoIterator<Item = Trouble>) {
         lock(&self.state).troubles.extend(troubles);
+    }
+
+    /// The next submissions end like this, in this order.
+    pub fn slip(&self, slips: impl IntoIterator<Item = Slip>) {
+        lock(&self.state).slips.extend(slips);
+    }
+
+    /// New renders have this status from their beginning, instead of `queued`.
+    pub fn begin_as(&self, status: &'static str) {
+        lock(&self.state).begin_as = Some(status);
+    }
+
+    /// Everything that was taken, whatever was answered.
+    #[must_use]
+    pub fn submissions(&self) -> Vec<Submission> {
+        lock(&self.state).submissions.clone()
     }
 
     #[must_use]
@@ -95,6 +133,40 @@ impl Drop for ShotstackServer {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A render as it is answered.
+fn shown(id: &str, status: &str) -> Value {
+    let url = (status == "done").then(|| format!("https://cdn.shotstack.example/{id}.mp4"));
+    json!({"id": id, "owner": "us", "status": status, "url": url, "error": ""})
+}
+
+/// Takes a submission, or does what the script says. `None` hangs up.
+fn submit(state: &mut State, heard: &Heard) -> Option<Vec<u8>> {
+    let slip = state.slips.pop_front();
+    match slip {
+        Some(Slip::LostBefore) => return None,
+        Some(Slip::Status(status)) => {
+            let body = json!({"success": false, "message": "Bad Request", "response": null});
+            return Some(reply(status, "", &body));
+        }
+        Some(Slip::LostAfter) | None => {}
+    }
+    let edit: Value = serde_json::from_slice(&heard.body).unwrap_or_default();
+    if edit.get("timeline").is_none() || edit.get("output").is_none() {
+        let body = json!({"success": false, "message": "Validation failed", "response": null});
+        return Some(reply(400, "", &body));
+    }
+    let id = format!("render-{:04}", state.submissions.len() + 1);
+    state.submissions.push(Submission { id: id.clone(), edit });
+    let status = state.begin_as.unwrap_or("queued");
+    state.renders.insert(id.clone(), shown(&id, status));
+    if matches!(slip, Some(Slip::LostAfter)) {
+        return None;
+    }
+    let response = json!({"message": "Render Successfully Queued", "id": id});
+    let body = json!({"success": true, "message": "Created", "response": response});
+    Some(reply(201, "", &body))
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -126,6 +198,9 @@ fn respond(state: &mut State, heard: &Heard) -> Option<Vec<u8>> {
     if heard.header("x-api-key") != Some(KEY) {
         state.strangers += 1;
         return Some(reply(403, "", &json!({"message": "Forbidden"})));
+    }
+    if (heard.method.as_str(), heard.path.strip_prefix(BASE)) == ("POST", Some("/render")) {
+        return submit(state, heard);
     }
     let id = heard.path.strip_prefix(BASE).and_then(|path| path.strip_prefix("/render/"));
     let (Some(id), "GET") = (id, heard.method.as_str()) else {

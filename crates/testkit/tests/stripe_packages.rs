@@ -75,10 +75,32 @@ fn scripted(world: &World) {
     });
 }
 
+/// The page that a script has opened, once it has.
+async fn page(world: &World, payment: &str) -> String {
+    world.until("a page", |world| !world.sessions_of(payment).is_empty()).await;
+    let session = world.sessions_of(payment).swap_remove(0);
+    session["id"].as_str().expect("a session has an id").to_owned()
+}
+
+/// The customers of the pages that the scripts open.
+fn customers(world: &World) {
+    let world = world.clone();
+    tokio::spawn(async move {
+        let paid = page(&world, "page-paid").await;
+        assert!(world.customer_pays(&paid));
+        let delayed = page(&world, "page-delayed").await;
+        assert!(world.customer_pays_later(&delayed));
+        let seen = |world: &World| world.calls_for("page-delayed", Operation::Checkout) >= 2;
+        world.until("somebody to look at it unpaid", seen).await;
+        assert!(world.money_comes(&delayed, true));
+    });
+}
+
 async fn lives_with(language: Language) {
     let world = World::new();
     let server = GatewayServer::start(&world).await;
     scripted(&world);
+    customers(&world);
     language.run("life", &server, &[]).await;
 
     assert_eq!(world.violations(), []);
@@ -96,10 +118,22 @@ async fn lives_with(language: Language) {
         assert_eq!(world.authorizations(payment), 1, "{payment}");
     }
 
-    let event = world.events().swap_remove(0).to_string();
-    let signature = sign(&event, SECRET, world.now());
-    let with = [("EVENT", &*event), ("SIGNATURE", &*signature), ("SECRET", SECRET)];
-    language.run("webhook", &server, &with).await;
+    assert_eq!(world.charged("page-paid"), 0, "paid once, and given back");
+    assert_eq!((world.captured("page-paid"), world.captured("page-delayed")), (1200, 1200));
+    assert_eq!(world.sessions_of("page-paid").len(), 1, "one key, one page");
+    for kind in [
+        "payment_intent.created",
+        "checkout.session.completed",
+        "checkout.session.async_payment_succeeded",
+        "checkout.session.expired",
+    ] {
+        let event = world.events().into_iter().find(|event| event["type"] == kind);
+        let event = event.unwrap_or_else(|| panic!("no {kind}")).to_string();
+        let signature = sign(&event, SECRET, world.now());
+        let with =
+            [("EVENT", &*event), ("SIGNATURE", &*signature), ("SECRET", SECRET), ("TYPE", kind)];
+        language.run("webhook", &server, &with).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,6 +66,12 @@ pub(super) fn adopt(draft: &mut Draft<'_>, subject: Subject, remote: &Remote) ->
         (OperationKind::Capture | OperationKind::Void, RemoteState::Captured) => {
             captured(draft, remote.captured)
         }
+        // The intent behind a page says that the money is there.
+        (OperationKind::Checkout, RemoteState::Captured) => {
+            super::checkout::paid(draft, remote.captured)
+        }
+        // Anything else the session says better.
+        (OperationKind::Checkout, _) => Err(waiting(remote)),
         (OperationKind::Void, RemoteState::Voided) => voided(draft, None),
         (OperationKind::Capture, RemoteState::Voided) => {
             let gone = Reason::new(code::AUTHORIZATION_GONE, "the authorization is gone");
@@ -124,7 +130,7 @@ fn adopt_refund(draft: &mut Draft<'_>, subject: Subject, index: usize, remote: &
     }
 }
 
-fn illegal(reason: Reason) -> Unclear {
+pub(super) fn illegal(reason: Reason) -> Unclear {
     Unclear::CannotAsk(reason)
 }
 
@@ -160,7 +166,7 @@ pub(super) fn voided(draft: &mut Draft<'_>, failure: Option<&Reason>) -> Step {
 
 pub(super) fn fail(draft: &mut Draft<'_>, reason: &Reason) {
     let told = json!({"reason": reason.message, "code": reason.code});
-    // Only an authorization fails, and a payment whose authorization is under way is pending.
+    // Only an authorization or a checkout fails, and until then the payment is pending.
     let failed = draft.step(Event::Fail, &told);
     debug_assert!(failed.is_ok(), "{failed:?}");
     draft.end_operation(Some(reason));
@@ -169,7 +175,7 @@ pub(super) fn fail(draft: &mut Draft<'_>, reason: &Reason) {
 /// The gateway looked at it and said no.
 pub(super) fn refuse(draft: &mut Draft<'_>, subject: Subject, reason: &Reason) {
     match subject {
-        Subject::Operation(OperationKind::Authorize) => {
+        Subject::Operation(OperationKind::Authorize | OperationKind::Checkout) => {
             let text = format!("{}: {}", reason.code, reason.message);
             fail(draft, &Reason::new(&reason.code, text));
         }

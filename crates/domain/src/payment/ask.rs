@@ -32,6 +32,7 @@ pub fn create(request: PaymentRequest, origin: Origin, at: At<'_>) -> Decided {
         gateway_transaction_id: None,
         failure: None,
         operation: None,
+        checkout: None,
         in_vain: 0,
         refunds: Vec::new(),
         created_at: at.now,

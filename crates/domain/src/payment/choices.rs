@@ -60,7 +60,7 @@ fn choice(subject: Subject, resolution: Resolution) -> Choice {
 }
 
 fn consequence(subject: Subject, resolution: Resolution) -> Text {
-    use OperationKind::{Authorize, Capture, Undo, Void};
+    use OperationKind::{Authorize, Capture, Checkout, Undo, Void};
     use Resolution::{Charged, NotCharged, Refunded};
     use Subject::{Operation, Refund};
     match (subject, resolution) {
@@ -75,6 +75,18 @@ fn consequence(subject: Subject, resolution: Resolution) -> Text {
         (Operation(Authorize), Refunded) => Text::new(
             "The payment becomes REFUNDED: it was reserved, and released again.",
             "決済は REFUNDED になります（承認後に取り消し済み）。",
+        ),
+        (Operation(Checkout), Charged) => Text::new(
+            "The payment becomes CAPTURED: the customer has paid on the page.",
+            "決済は CAPTURED になります（お客様は支払いページで支払い済みです）。",
+        ),
+        (Operation(Checkout), NotCharged) => Text::new(
+            "The payment becomes FAILED: the customer has not paid on the page.",
+            "決済は FAILED になります（支払いページでの支払いはありません）。",
+        ),
+        (Operation(Checkout), Refunded) => Text::new(
+            "The payment becomes REFUNDED: the customer has paid on the page and got the money back.",
+            "決済は REFUNDED になります（支払い後、返金済みです）。",
         ),
         (Operation(Capture), Charged) => Text::new(
             "The payment becomes CAPTURED with the amount that was asked for.",

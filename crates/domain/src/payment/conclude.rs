@@ -12,7 +12,8 @@ pub use super::adopt::CANNOT_ASK;
 use super::adopt::{Unclear, adopt, end_refund, fail, gateway_status, refuse};
 use super::draft::{Decided, Draft, name_of};
 use super::remote::{Remote, RemoteRefund, RemoteState, code};
-use super::{At, Doubt, OperationKind, Payment, Subject};
+use super::session::RemoteSession;
+use super::{At, Doubt, OperationKind, Payment, Subject, checkout};
 use crate::effect::{Effect, EffectId, Verdict};
 use crate::outcome::{Exchange, Outcome, Reason};
 use crate::time::Timestamp;
@@ -42,6 +43,8 @@ pub enum Finding {
     /// The gateway has never confirmed the payment, and cannot any more.
     FencedOff,
     Refund(RemoteRefund),
+    /// Where the page stands on which the customer pays.
+    Session(RemoteSession),
 }
 
 /// One attempt, over.
@@ -66,12 +69,17 @@ pub fn conclude(
 ) -> Option<(Decided, Verdict)> {
     let subject = payment.subject_of(effect.id)?;
     let mut draft = Draft::of(payment, at);
+    if subject == Subject::Operation(OperationKind::Checkout) {
+        let verdict = conclude_checkout(&mut draft, effect, heard)?;
+        return Some((draft.finish(), verdict));
+    }
     record(&mut draft, subject, heard);
     fence_answered(&mut draft, subject, heard);
     let in_doubt = effect.in_doubt || payment.doubt_of(subject).is_some();
     let was_sent_now = heard.via != Via::Asked && !in_doubt;
     let step = match heard.outcome {
-        Outcome::Done(Finding::Nothing) => return None,
+        // No page belongs to these operations.
+        Outcome::Done(Finding::Nothing | Finding::Session(_)) => return None,
         Outcome::Done(Finding::Payment(remote)) => adopt(&mut draft, subject, remote),
         Outcome::Done(Finding::FencedOff) => {
             fail(&mut draft, &gateway_status(RemoteState::NotFound));
@@ -102,6 +110,61 @@ pub fn conclude(
     Some((draft.finish(), verdict))
 }
 
+/// The same for a page on which the customer pays. Opening it is repeated under its own key, closing
+/// it and asking about it are safe by nature: what was lost is tried again soon, as a customer waits.
+fn conclude_checkout(draft: &mut Draft<'_>, effect: &Effect, heard: &Heard<'_>) -> Option<Verdict> {
+    let subject = Subject::Operation(OperationKind::Checkout);
+    record(draft, subject, heard);
+    let known = draft.payment.checkout.as_ref().is_some_and(|page| page.session.is_some());
+    let in_doubt = effect.in_doubt || draft.payment.doubt_of(subject).is_some();
+    let soon = draft.at.rules.retry_backoff.get(effect.attempts as usize).copied();
+    let step = match heard.outcome {
+        Outcome::Done(Finding::Nothing | Finding::FencedOff | Finding::Refund(_)) => return None,
+        Outcome::Done(Finding::Session(session)) => match checkout::adopt(draft, session) {
+            Ok(()) => Ok(()),
+            // The page is finished and the money is on its way: that is no doubt, only a wait.
+            Err(Unclear::Wait(reason, _)) => {
+                let run_at = draft.at.now.plus(draft.at.rules.verify_interval);
+                if let Some(doubt) = draft.doubt_mut(subject) {
+                    *doubt = None;
+                }
+                return Some(Verdict::Retry { run_at, reason, in_doubt: false });
+            }
+            Err(unclear) => Err(unclear),
+        },
+        Outcome::Done(Finding::Payment(remote)) => adopt(draft, subject, remote),
+        Outcome::Refused(reason) if known || in_doubt || heard.via == Via::Asked => {
+            Err(Unclear::CannotAsk(reason.clone()))
+        }
+        Outcome::Refused(reason) => {
+            refuse(draft, subject, reason);
+            Ok(())
+        }
+        Outcome::Busy { reason, retry_in } => match soon {
+            Some(wait) => {
+                let run_at = draft.at.now.plus(wait.max(retry_in.unwrap_or_default()));
+                return Some(Verdict::Retry { run_at, reason: reason.clone(), in_doubt });
+            }
+            None if known || in_doubt => Err(Unclear::Wait(reason.clone(), *retry_in)),
+            None => {
+                refuse(draft, subject, reason);
+                Ok(())
+            }
+        },
+        Outcome::Lost(reason) => match soon {
+            Some(wait) => {
+                let run_at = draft.at.now.plus(wait);
+                return Some(Verdict::Retry { run_at, reason: reason.clone(), in_doubt: true });
+            }
+            None => Err(Unclear::Wait(reason.clone(), None)),
+        },
+    };
+    Some(match step {
+        Ok(()) => Verdict::Succeeded,
+        Err(unclear) => stay_in_doubt(draft, subject, unclear, heard),
+    })
+}
+
 pub(super) fn record(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>) {
     let (outcome, reason) = match heard.outcome {
         Outcome::Done(_) => ("done", None),
@@ -113,6 +176,9 @@ pub(super) fn record(draft: &mut Draft<'_>, subject: Subject, heard: &Heard<'_>)
         Outcome::Done(Finding::Payment(remote)) => json!(remote.state.as_str()),
         Outcome::Done(Finding::FencedOff) => json!("NOT_FOUND, fenced off"),
         Outcome::Done(Finding::Refund(refund)) => json!(refund.state),
+        Outcome::Done(Finding::Session(session)) => {
+            json!({"session": session.id, "state": session.state, "paid": session.paid})
+        }
         _ => Value::Null,
     };
     let operation = name_of(subject);
@@ -275,6 +341,7 @@ pub fn asked_by_hand(
             fail(&mut draft, &gateway_status(RemoteState::NotFound));
             true
         }
+        Outcome::Done(Finding::Session(session)) => checkout::adopt(&mut draft, session).is_ok(),
         _ => false,
     };
     if !ended && let Some(Some(doubt)) = draft.doubt_mut(subject) {

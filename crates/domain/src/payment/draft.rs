@@ -17,6 +17,7 @@ use crate::ids::derived;
 use crate::lane::Lane;
 use crate::ledger::{LedgerKey, LedgerSettlement, LedgerStatus};
 use crate::outcome::Reason;
+use crate::time::Timestamp;
 
 /// What a decision has come to.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,16 @@ pub struct Decided {
     pub changes: Changes,
     /// What the worker named in [`At`] carries out next.
     pub next: Option<Effect>,
+    /// How far the numbering of this change has come, for whoever goes on with it.
+    pub(super) made: Made,
+}
+
+/// What a change has numbered so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Made {
+    count: u32,
+    lines: u32,
+    case_closed: bool,
 }
 
 pub(super) struct Draft<'a> {
@@ -41,8 +52,7 @@ pub(super) struct Draft<'a> {
     /// The webhook that led to it, for audit lines.
     pub cause: Option<Value>,
     /// Numbers what this change creates.
-    count: u32,
-    lines: u32,
+    made: Made,
 }
 
 impl<'a> Draft<'a> {
@@ -57,8 +67,7 @@ impl<'a> Draft<'a> {
             closing: ("verified", "the outcome has become known".to_owned()),
             actor: Actor::SYSTEM,
             cause: None,
-            count: 0,
-            lines: 0,
+            made: Made::default(),
         }
     }
 
@@ -69,12 +78,32 @@ impl<'a> Draft<'a> {
         Self { before: Some(before), ..Self::birth(payment, at) }
     }
 
+    /// Goes on with a decision that is not written yet: both are one change of the payment.
+    pub fn resume(before: &'a Payment, decided: Decided, at: At<'a>) -> Self {
+        let Decided { payment, changes, next, made } = decided;
+        let mut draft = Self { before: Some(before), ..Self::birth(payment, at) };
+        // The rows are written as they are in the end.
+        let rows = |write: &Write| {
+            matches!(
+                write,
+                Write::PaymentUpdate(_) | Write::RefundInsert(_) | Write::RefundUpdate(_)
+            )
+        };
+        for write in changes.writes().iter().filter(|write| !rows(write)) {
+            draft.changes.push(write.clone());
+        }
+        draft.next = next;
+        draft.made = made;
+        draft
+    }
+
     pub fn finish(mut self) -> Decided {
         match self.before {
             None => self.changes.push(Write::PaymentInsert(Box::new(self.payment.clone()))),
             Some(before) => {
                 self.changes.push(Write::PaymentUpdate(Box::new(self.payment.clone())));
-                if before.verification_failed() && !self.payment.verification_failed() {
+                let answered = before.verification_failed() && !self.payment.verification_failed();
+                if answered && !self.made.case_closed {
                     self.close_case();
                 }
             }
@@ -89,7 +118,8 @@ impl<'a> Draft<'a> {
                 Some(_) => {}
             }
         }
-        Decided { payment: self.payment, changes: self.changes, next: self.next }
+        let made = self.made;
+        Decided { payment: self.payment, changes: self.changes, next: self.next, made }
     }
 
     pub fn push(&mut self, write: Write) {
@@ -98,11 +128,11 @@ impl<'a> Draft<'a> {
 
     /// A new id for something that this change creates.
     pub fn id(&mut self, what: &str) -> uuid::Uuid {
-        self.count += 1;
+        self.made.count += 1;
         let parts: [&[u8]; 4] = [
             self.payment.id.as_bytes(),
             &self.payment.version.to_be_bytes(),
-            &self.count.to_be_bytes(),
+            &self.made.count.to_be_bytes(),
             what.as_bytes(),
         ];
         derived(self.at.now, &parts)
@@ -110,8 +140,8 @@ impl<'a> Draft<'a> {
 
     /// A line of the timeline.
     pub fn line(&mut self, kind: &'static str, entry: &Value) {
-        let number = self.lines;
-        self.lines += 1;
+        let number = self.made.lines;
+        self.made.lines += 1;
         self.changes.push(Write::PaymentLine(PaymentLine {
             payment_id: self.payment.id,
             version: self.payment.version,
@@ -202,7 +232,20 @@ impl<'a> Draft<'a> {
 
     /// Begins an operation: the row says that it is under way before anything leaves.
     pub fn begin(&mut self, kind: OperationKind, amount: i64, key: Option<RequestKey>) {
-        let effect = self.enqueue(kind.as_str(), &json!({"operation": kind.as_str()}));
+        self.begin_with(kind, amount, key, &json!({}));
+    }
+
+    /// The same, with more for whoever carries it out.
+    pub fn begin_with(
+        &mut self,
+        kind: OperationKind,
+        amount: i64,
+        key: Option<RequestKey>,
+        details: &Value,
+    ) {
+        let mut payload = json!({"operation": kind.as_str()});
+        merge(&mut payload, details);
+        let effect = self.enqueue(kind.as_str(), &payload);
         let asked_at = self.at.now;
         self.payment.operation =
             Some(Operation { kind, amount, effect, key, asked_at, doubt: None });
@@ -233,6 +276,18 @@ impl<'a> Draft<'a> {
     }
 
     fn enqueue(&mut self, name: &str, details: &Value) -> EffectId {
+        let now = self.at.now;
+        self.enqueue_at(name, details, now, self.at.worker)
+    }
+
+    /// An effect of this payment that is due at a moment.
+    pub fn enqueue_at(
+        &mut self,
+        name: &str,
+        details: &Value,
+        run_at: Timestamp,
+        worker: Option<&str>,
+    ) -> EffectId {
         let id = EffectId(self.id("effect"));
         let mut payload = json!({"paymentId": self.payment.id});
         merge(&mut payload, details);
@@ -243,11 +298,11 @@ impl<'a> Draft<'a> {
             key: Some(format!("{}:{name}:{}", self.payment.id, self.payment.version)),
             digest: None,
             payload: payload.to_string(),
-            run_at: self.at.now,
+            run_at,
             created_at: self.at.now,
             expires_at: self.at.now.plus(self.at.rules.keep),
             traceparent: self.payment.traceparent.clone(),
-            held_by: self.at.worker.map(ToOwned::to_owned),
+            held_by: worker.map(ToOwned::to_owned),
         };
         self.next = effect.in_hand();
         self.changes.push(Write::Enqueue(effect));
@@ -373,6 +428,7 @@ impl<'a> Draft<'a> {
     }
 
     fn close_case(&mut self) {
+        self.made.case_closed = true;
         let (action, note) = self.closing.clone();
         let (subject_id, now) = (self.payment.id.to_string(), self.at.now);
         self.changes.push(Write::ResolveCase(CaseResolution {
@@ -388,7 +444,7 @@ impl<'a> Draft<'a> {
 /// The ledger scope of an operation, and the HTTP status of its good end.
 pub(super) const fn scope_of(kind: OperationKind) -> (&'static str, u16) {
     match kind {
-        OperationKind::Authorize => (super::SCOPE, 201),
+        OperationKind::Authorize | OperationKind::Checkout => (super::SCOPE, 201),
         OperationKind::Capture => ("payment_capture", 200),
         OperationKind::Void | OperationKind::Undo => ("payment_void", 200),
     }

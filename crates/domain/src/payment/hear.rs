@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use super::adopt::{Unclear, adopt, captured, end_refund, still_taken, voided};
 use super::draft::{Decided, Draft};
 use super::remote::{Remote, RemoteRefundState, RemoteState, code};
-use super::{At, CASE_DIFFERENCE, KIND, OperationKind, Payment, RefundStatus, Status, Subject};
+use super::session::{RemoteSession, SessionState};
+use super::{
+    At, CASE_DIFFERENCE, KIND, OperationKind, Payment, RefundStatus, Status, Subject, checkout,
+};
 use crate::case::NewCase;
 use crate::changes::Write;
 use crate::outcome::Reason;
@@ -31,6 +34,36 @@ pub fn hear_event(
     let mut draft = Draft::of(payment, at);
     draft.cause = Some(event.clone());
     listen(draft, remote, "webhook")
+}
+
+/// What the gateway says about the page on which the customer pays. `event` names the webhook that made
+/// us ask.
+#[must_use]
+pub fn hear_session(
+    payment: &Payment,
+    session: &RemoteSession,
+    event: &Value,
+    at: At<'_>,
+) -> Option<Decided> {
+    let waits = payment.operation.as_ref().is_some_and(|o| o.kind == OperationKind::Checkout);
+    if !waits {
+        // The page is closed for us. Money that came over it nevertheless is given back.
+        let captured = if session.paid { session.amount } else { 0 };
+        let state = if session.paid { RemoteState::Captured } else { RemoteState::NotFound };
+        let gateway_id = session.gateway_id.clone();
+        let remote = Remote { state, gateway_id, captured, refunds: None, reason: None };
+        return hear_event(payment, &remote, event, at);
+    }
+    let mut draft = Draft::of(payment, at);
+    draft.cause = Some(event.clone());
+    let found = format!("session {}", session.state.as_str());
+    draft.line("heard", &json!({"source": "webhook", "found": found, "paid": session.paid}));
+    // A page that is open says nothing that was not known, once it has been noted.
+    let noted = payment.checkout.as_ref().is_some_and(|page| page.session.is_some());
+    if noted && session.state == SessionState::Open {
+        return None;
+    }
+    checkout::adopt(&mut draft, session).is_ok().then(|| draft.finish())
 }
 
 fn listen(mut draft: Draft<'_>, remote: &Remote, source: &str) -> Option<Decided> {

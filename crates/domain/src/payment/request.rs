@@ -90,7 +90,7 @@ pub fn request_digest(subject: &str, body: &Value) -> String {
     digest::digest(&serde_json::json!({"subject": subject, "body": body}), &[])
 }
 
-fn amount(check: &mut Check<'_>, required: bool) -> Option<i64> {
+pub(crate) fn amount(check: &mut Check<'_>, required: bool) -> Option<i64> {
     match check.map.get("amount") {
         None | Some(Value::Null) if !required => {}
         None => check.wrong("amount", "is required"),
@@ -104,7 +104,7 @@ fn amount(check: &mut Check<'_>, required: bool) -> Option<i64> {
     None
 }
 
-fn currency(check: &mut Check<'_>) -> String {
+pub(crate) fn currency(check: &mut Check<'_>) -> String {
     let Some(text) = check.text("currency", 3..=3, true) else { return String::new() };
     let upper = text.to_ascii_uppercase();
     if !CURRENCIES.split_ascii_whitespace().any(|known| known == upper) {
@@ -124,7 +124,7 @@ fn capture(check: &mut Check<'_>) -> CaptureMode {
 }
 
 /// Looks for card data in names and values. What it finds is named by its place, never repeated.
-fn no_card_data(value: &Value, place: &str, violations: &mut Vec<Violation>) {
+pub(crate) fn no_card_data(value: &Value, place: &str, violations: &mut Vec<Violation>) {
     let mut found = |problem: &str| {
         violations.push(Violation { field: place.to_owned(), problem: problem.to_owned() });
     };

@@ -122,10 +122,20 @@ fn settle(
         (Subject::Operation(OperationKind::Authorize), Resolution::Charged) => {
             authorized(draft).map_err(|_| ResolveRefusal::DoesNotFit)?;
         }
-        (Subject::Operation(OperationKind::Authorize), Resolution::NotCharged) => {
+        (Subject::Operation(OperationKind::Checkout), Resolution::Charged) => {
+            let amount = draft.payment.request.amount;
+            super::checkout::paid(draft, amount).map_err(|_| ResolveRefusal::DoesNotFit)?;
+        }
+        (
+            Subject::Operation(OperationKind::Authorize | OperationKind::Checkout),
+            Resolution::NotCharged,
+        ) => {
             fail(draft, &by_person("NOT_CHARGED"));
         }
-        (Subject::Operation(OperationKind::Authorize), Resolution::Refunded) => {
+        (
+            Subject::Operation(OperationKind::Authorize | OperationKind::Checkout),
+            Resolution::Refunded,
+        ) => {
             let reserved = draft.step(Event::Authorize, &json!({}));
             reserved.map_err(|_| ResolveRefusal::DoesNotFit)?;
             voided(draft, None).map_err(|_| ResolveRefusal::DoesNotFit)?;

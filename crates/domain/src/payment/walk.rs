@@ -111,7 +111,9 @@ impl Memory {
             let given_up = operation.doubt.as_ref().is_some_and(|doubt| doubt.given_up);
             subjects.push((operation.effect, given_up));
             let fits = match operation.kind {
-                OperationKind::Authorize => payment.status == Status::Pending,
+                OperationKind::Authorize | OperationKind::Checkout => {
+                    payment.status == Status::Pending
+                }
                 OperationKind::Capture | OperationKind::Void => {
                     payment.status == Status::Authorized
                 }

@@ -184,7 +184,7 @@ impl Payments {
                 match ask::ask(&payment, wish.clone(), Some(request_key), self.at()) {
                     Ok(Asked::Already(changes)) => (changes, None),
                     Ok(Asked::Begun(decided)) => {
-                        let Decided { payment, changes, next } = *decided;
+                        let Decided { payment, changes, next, .. } = *decided;
                         (changes, Some((payment, next)))
                     }
                     // What is in the way may be the first request under this very key.
@@ -435,13 +435,16 @@ impl Payments {
         before: &Payment,
         decided: Decided,
     ) -> Result<Option<Payment>, PaymentError> {
-        match self.engine.store.commit(decided.changes).await {
+        let next = decided.next.clone();
+        let followed = self.till.follow(before, decided, self.engine.clock.now()).await?;
+        match self.engine.store.commit(followed.changes).await {
             Ok(()) => {}
             Err(CommitError::Store(error)) => return Err(error.into()),
             Err(_) => return Ok(None),
         }
-        report(before, &decided.payment, &Verdict::Succeeded)();
-        Ok(Some(self.perform(decided.next, decided.payment).await?))
+        report(before, &followed.payment, &Verdict::Succeeded)();
+        (followed.after)();
+        Ok(Some(self.perform(next, followed.payment).await?))
     }
 }
 

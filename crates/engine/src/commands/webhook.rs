@@ -6,13 +6,14 @@ use std::time::Duration;
 use metrics::counter;
 use serde_json::Value;
 use tashika_domain::audit::Actor;
-use tashika_domain::webhook::{self, Status, WebhookEvent};
-use tashika_domain::{EffectId, Status as EffectStatus};
+use tashika_domain::webhook::{self, Payload, Status, WebhookEvent};
+use tashika_domain::{EffectId, Status as EffectStatus, Timestamp};
 use tashika_providers::webhook::{Event, Refused, RefusedKind, Source};
 use tashika_store::{CommitError, Key, Store, StoreError, WebhookCount, WebhookFilter};
 use uuid::Uuid;
 
 use crate::clock::{Clock, Ids};
+use crate::render::REFERENCE;
 
 /// What may be done with webhooks.
 pub struct Webhooks {
@@ -49,6 +50,18 @@ pub struct Accepted {
     pub duplicate: bool,
 }
 
+/// An event of Tashika's own sandbox: nobody sends it, so nobody signs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Announced {
+    pub source: &'static str,
+    /// The same for the same event, however often it is announced.
+    pub event_id: String,
+    pub kind: String,
+    pub payload: Value,
+    /// When it is to be processed; now, if that is over.
+    pub not_before: Timestamp,
+}
+
 /// A request that was not taken, with what may be logged about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
@@ -82,10 +95,20 @@ impl Webhooks {
 
     /// Verifies, reads, and writes down. What it returns is on disk.
     pub async fn receive(&self, received: Received<'_>) -> Result<Taken, WebhookError> {
+        self.receive_about(received, None).await
+    }
+
+    /// The same, where the address that the sender was given says what the event is about. It is
+    /// written down beside what the sender says, and nobody vouches for it.
+    pub async fn receive_about(
+        &self,
+        received: Received<'_>,
+        reference: Option<&str>,
+    ) -> Result<Taken, WebhookError> {
         let source = self.sources.iter().find(|source| source.name() == received.source);
         let source = source.ok_or(WebhookError::UnknownSource)?;
         let now = self.clock.now();
-        let event = source
+        let mut event = source
             .verify(received.headers, received.body, now)
             .and_then(|()| source.read(received.headers, received.body))
             .map_err(|refused| {
@@ -94,6 +117,13 @@ impl Webhooks {
             })?;
         if let Some(challenge) = challenge(source, &event, received.body) {
             return Ok(Taken::Challenged(challenge));
+        }
+        if let Some(reference) = reference {
+            let mut said = event.payload.value(received.body).into_owned();
+            if let Some(fields) = said.as_object_mut() {
+                fields.insert(REFERENCE.to_owned(), Value::from(reference));
+                event.payload = Payload::Apart(webhook::keepable(said));
+            }
         }
         let accepted = self.accept(source, event, received).await;
         count(
@@ -151,6 +181,43 @@ impl Webhooks {
                 Err(CommitError::Store(error)) => return Err(error.into()),
                 Err(other) => return Err(StoreError::Rejected(other.to_string()).into()),
             }
+        }
+    }
+
+    /// Takes an event that arose in this process, as if its source had delivered it.
+    pub async fn announce(&self, event: Announced) -> Result<Accepted, WebhookError> {
+        let (now, id) = (self.clock.now(), self.ids.uuid());
+        let row = WebhookEvent {
+            id,
+            version: 1,
+            source: event.source.to_owned(),
+            event_id: event.event_id.clone(),
+            event_type: event.kind,
+            billing_id: None,
+            office_id: None,
+            body: event.payload.to_string().into_bytes(),
+            payload: Payload::Body,
+            confirm_by: None,
+            confirmed: None,
+            content_type: Some("application/json".to_owned()),
+            occurred_at: Some(now),
+            status: Status::Pending,
+            error_message: None,
+            processed_at: None,
+            created_at: now,
+            traceparent: None,
+        };
+        let run_at = event.not_before.max(now);
+        let changes = webhook::accept_at(row, run_at, run_at.plus(self.keep));
+        match self.store.commit(changes).await {
+            Ok(()) => Ok(Accepted { event_id: event.event_id, message_id: id, duplicate: false }),
+            Err(CommitError::Taken(Key::Event)) => {
+                let known = self.again(event.source, &event.event_id).await?;
+                // Pruned in this very moment, long after it was processed.
+                known.ok_or(WebhookError::NotFound)
+            }
+            Err(CommitError::Store(error)) => Err(error.into()),
+            Err(other) => Err(StoreError::Rejected(other.to_string()).into()),
         }
     }
 

@@ -273,6 +273,7 @@ fn letter(number: u64, now: Timestamp) -> Message {
         traceparent: None,
         now,
         expires_at: now,
+        held_by: None,
     };
     Message {
         state: State::Failed,

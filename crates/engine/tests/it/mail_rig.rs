@@ -20,7 +20,7 @@ use tashika_engine::{
 use tashika_providers::mail::{Parcel, Posted, Postman};
 use tashika_providers::reply::BoxFuture;
 use tashika_providers::templates::Templates;
-use tashika_store::{AuditFilter, Store};
+use tashika_store::{AlertFilter, AuditFilter, Store};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{Gate, until};
 use tokio::time::Instant;
@@ -298,7 +298,8 @@ impl Node {
 
     /// The rules of the alerts that are firing.
     pub async fn firing(&self) -> Vec<String> {
-        let alerts = self.store.alerts(Some(AlertState::Firing), None, 100).await.unwrap();
+        let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
+        let alerts = self.store.alerts(&firing, 100).await.unwrap();
         alerts.into_iter().map(|alert| alert.rule).collect()
     }
 

@@ -14,6 +14,8 @@ mod payments_support;
 #[cfg(test)]
 mod queue_rig;
 #[cfg(test)]
+mod reservations_support;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod webhook_rig;
@@ -86,6 +88,14 @@ mod queue_order;
 mod queue_schedules;
 #[cfg(test)]
 mod queue_storms;
+#[cfg(test)]
+mod renders;
+#[cfg(test)]
+mod reservations;
+#[cfg(test)]
+mod reservations_races;
+#[cfg(test)]
+mod reservations_renders;
 #[cfg(test)]
 mod resolutions;
 #[cfg(test)]

@@ -9,11 +9,12 @@ use tashika_domain::case::CaseStatus;
 use tashika_domain::outcome::Reason;
 use tashika_domain::payment::remote::{Remote, RemoteRefund};
 use tashika_domain::payment::resolve::{Resolution, ResolveRefusal};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::payment::{CASE_UNKNOWN, Payment, PaymentRules, Status};
 use tashika_domain::{Outcome, Timestamp};
 use tashika_engine::commands::payment::PaymentError;
 use tashika_providers::gateway::stripe::StripeGateway;
-use tashika_providers::gateway::{Charge, Gateway, Page, RefundOrder};
+use tashika_providers::gateway::{Charge, CheckoutOrder, Gateway, Page, RefundOrder, SessionRef};
 use tashika_providers::reply::{BoxFuture, Reply};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gateway::{Fault, Operation};
@@ -215,6 +216,24 @@ impl Gateway for Secretive {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         self.0.list(from, until, after)
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.0.open_checkout(order)
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.0.checkout(session)
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.0.expire_checkout(session)
     }
 }
 

@@ -97,7 +97,13 @@ pub fn shop_with(
     more: impl FnOnce(Engine, &Arc<Till>) -> Engine,
 ) -> Shop {
     let clock = Clock::System;
-    let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
+    let till = Arc::new(Till {
+        store: store.clone(),
+        clock,
+        gateway,
+        rules,
+        reservations: tashika_domain::reservation::ReservationRules::default(),
+    });
     let made = engine(store, clock, worker)
         .lane(Lane::PAYMENTS, payments_policy())
         .lane(Lane::TIMERS, payments_policy())

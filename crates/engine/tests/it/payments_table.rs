@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use tashika_domain::Timestamp;
 use tashika_domain::payment::remote::{Remote, RemoteRefund};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::payment::{Payment, Status};
 use tashika_engine::Clock;
 use tashika_providers::gateway::stripe::StripeGateway;
-use tashika_providers::gateway::{Charge, Gateway, Page, RefundOrder};
+use tashika_providers::gateway::{Charge, CheckoutOrder, Gateway, Page, RefundOrder, SessionRef};
 use tashika_providers::reply::{BoxFuture, Reply};
 use tashika_store::Store;
 use tashika_testkit::database::TestDb;
@@ -247,6 +248,24 @@ impl Gateway for Deadly {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         self.inner.list(from, until, after)
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.inner.open_checkout(order)
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.inner.checkout(session)
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.inner.expire_checkout(session)
     }
 }
 

@@ -57,7 +57,13 @@ impl Rig {
         let book = Arc::new(StoredBook(store.clone()));
         let gateway = Arc::new(SandboxGateway::new(book, Duration::from_secs(5)));
         let rules = PaymentRules::default();
-        let till = Arc::new(Till { store: store.clone(), clock, gateway, rules });
+        let till = Arc::new(Till {
+            store: store.clone(),
+            clock,
+            gateway,
+            rules,
+            reservations: tashika_domain::reservation::ReservationRules::default(),
+        });
         Self {
             webhooks: Arc::new(webhooks(&store, clock)),
             billings: Billings::new(store.clone(), clock, Ids::random(clock)),

@@ -13,6 +13,9 @@
 //! | status | `GET {base}/payments/{reference}` | |
 //! | fence | `POST {base}/payments/{reference}/fence` | `{payment_id}:fence` |
 //! | list | `GET {base}/payments?from=&until=&cursor=` | |
+//! | open a checkout | `POST {base}/checkouts` | `{payment_id}:checkout` |
+//! | checkout | `GET {base}/checkouts/{id}` | |
+//! | expire a checkout | `POST {base}/checkouts/{id}/expire` | `{payment_id}:expire` |
 //!
 //! A capture or void after one that did not happen has `:2`, `:3`, … behind its key.
 //!
@@ -20,6 +23,7 @@
 //! is no answer. What a status code means is the table in `mapping`. Plain `http://` is allowed, for
 //! gateways in the same private network; the bearer token then travels as readable as the payments do.
 
+mod checkout;
 mod mapping;
 mod payment;
 
@@ -30,12 +34,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use tashika_domain::outcome::Reason;
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteState, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::{Outcome, Timestamp};
 use url::Url;
 use uuid::Uuid;
 
 use super::wire::{self, AddressError, judged, lost, settled, unasked, unsendable};
-use super::{Charge, Gateway, Operation, Page, RefundOrder, observed};
+use super::{Charge, CheckoutOrder, Gateway, Operation, Page, RefundOrder, SessionRef, observed};
 use crate::http::{Answer, Call, Client, ClientConfig, ClientError, Request};
 use crate::reply::{BoxFuture, Reply};
 use mapping::Meaning;
@@ -353,5 +358,23 @@ impl Gateway for HttpGateway {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         Box::pin(observed(Self::NAME, Operation::List, self.page(from, until, after)))
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::OpenCheckout, self.open_session(order)))
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::Checkout, self.session(session)))
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::ExpireCheckout, self.expire_session(session)))
     }
 }

@@ -23,23 +23,30 @@
 //! in a [`SandboxBook`], so they survive restarts and are the same for every process. Keys are
 //! honoured for ever: what was executed is told again, without its fault.
 //!
+//! A checkout session is a page of Tashika's own, under `/sandbox/checkout/`, where somebody plays the
+//! customer; `checkout` has its rules.
+//!
 //! A fence leaves an authorization alone that came before it, and says so.
 
+mod checkout;
 mod methods;
+mod pages;
 mod rules;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tashika_domain::outcome::{Exchange, Reason};
 use tashika_domain::payment::remote::{Remote, RemoteRefund, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::{Outcome, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::wire::unasked;
-use super::{Charge, Gateway, Operation, Page, RefundOrder, observed};
+use super::{Charge, CheckoutOrder, Gateway, Operation, Page, RefundOrder, SessionRef, observed};
 use crate::reply::{BoxFuture, Reply};
+pub use checkout::{MEANS, PayRefusal, SandboxPage};
 use rules::{Account, Act, Decision, Say, decide};
 
 /// How long a late execution takes to arrive.
@@ -83,6 +90,8 @@ pub struct SandboxGateway {
     book: Arc<dyn SandboxBook>,
     timeout: Duration,
     late_after: Duration,
+    /// Where pages are shown, without a slash at the end.
+    pages: OnceLock<String>,
 }
 
 /// How an operation went, before it is told.
@@ -100,13 +109,19 @@ impl SandboxGateway {
     /// `timeout` is how long a caller waits for an answer that does not come.
     #[must_use]
     pub fn new(book: Arc<dyn SandboxBook>, timeout: Duration) -> Self {
-        Self { book, timeout, late_after: LATE_AFTER }
+        Self { book, timeout, late_after: LATE_AFTER, pages: OnceLock::new() }
     }
 
     /// How long a late execution takes to arrive, instead of [`LATE_AFTER`].
     #[must_use]
     pub fn with_late_after(self, late_after: Duration) -> Self {
         Self { late_after, ..self }
+    }
+
+    /// Where this server's pages are, e.g. `http://127.0.0.1:8080`: known once it listens, and then
+    /// for good. Without, sessions have no address.
+    pub fn show_pages_at(&self, base: &str) {
+        self.pages.get_or_init(|| base.trim_end_matches('/').to_owned());
     }
 
     async fn read(&self, payment_id: Uuid) -> Result<(i64, Option<Account>), String> {
@@ -121,13 +136,17 @@ impl SandboxGateway {
     }
 
     /// Reads, decides and writes, again if somebody else was faster.
-    async fn execute(&self, charge: &Charge<'_>, act: &Act) -> Done {
+    async fn execute(
+        &self,
+        payment_id: Uuid,
+        decide: impl Fn(Option<Account>) -> Decision,
+    ) -> Done {
         for _ in 0..SAVES_MAX {
-            let (version, before) = match self.read(charge.payment_id).await {
+            let (version, before) = match self.read(payment_id).await {
                 Ok(read) => read,
                 Err(why) => return Done::Unread(why),
             };
-            let decision = Box::new(decide(before, charge, act, self.late_after));
+            let decision = Box::new(decide(before));
             if !decision.changed {
                 return Done::Decided(decision);
             }
@@ -136,7 +155,7 @@ impl SandboxGateway {
                 Ok(state) => state,
                 Err(error) => return Done::Unread(error.to_string()),
             };
-            match self.book.save(charge.payment_id, version, &state, account.created_at).await {
+            match self.book.save(payment_id, version, &state, account.created_at).await {
                 Ok(true) => return Done::Decided(decision),
                 Ok(false) => {}
                 Err(why) => return Done::Unwritten(why),
@@ -153,8 +172,19 @@ impl SandboxGateway {
         act: Act,
         tell: impl FnOnce(&Account) -> Option<T>,
     ) -> Reply<T> {
+        let decide = |before| decide(before, &charge, &act, self.late_after);
+        self.perform(charge.payment_id, operation, decide, tell).await
+    }
+
+    async fn perform<T>(
+        &self,
+        payment_id: Uuid,
+        operation: Operation,
+        decide: impl Fn(Option<Account>) -> Decision,
+        tell: impl FnOnce(&Account) -> Option<T>,
+    ) -> Reply<T> {
         let started = Instant::now();
-        let outcome = match self.execute(&charge, &act).await {
+        let outcome = match self.execute(payment_id, decide).await {
             Done::Unread(why) => busy(why),
             Done::Unwritten(why) => Outcome::Lost(Reason::new(code::UNKNOWN, why)),
             Done::Decided(decision) => match decision.say {
@@ -299,5 +329,23 @@ impl Gateway for SandboxGateway {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         Box::pin(observed(Self::NAME, Operation::List, self.page(from, until, after)))
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::OpenCheckout, self.open_session(order)))
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::Checkout, self.session(session)))
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::ExpireCheckout, self.expire_session(session)))
     }
 }

@@ -16,6 +16,9 @@
 //! | status | `GET /v1/payment_intents/{id}`, then `GET /v1/refunds` if something is captured | |
 //! | fence | `POST /v1/payment_intents/{id}/cancel` | `{payment_id}:fence` |
 //! | list | `GET /v1/payment_intents` | |
+//! | open a checkout | `POST /v1/checkout/sessions` | `{payment_id}:checkout` |
+//! | checkout | `GET /v1/checkout/sessions/{id}` | |
+//! | expire a checkout | `POST /v1/checkout/sessions/{id}/expire` | `{payment_id}:expire` |
 //!
 //! A capture or void after one that did not happen has `:2`, `:3`, … behind its key.
 //!
@@ -36,6 +39,7 @@
 //! is `Pending` with a reason), capturing in several parts.
 
 mod ask;
+mod checkout;
 mod errors;
 mod objects;
 
@@ -47,11 +51,12 @@ use bytes::Bytes;
 use secrecy::{ExposeSecret as _, SecretString};
 use tashika_domain::outcome::Reason;
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteState, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::{Outcome, Timestamp};
 use url::{Url, form_urlencoded};
 
 use super::wire::{self, AddressError, judged, lost, settled, unasked, unsendable};
-use super::{Charge, Gateway, Operation, Page, RefundOrder, observed};
+use super::{Charge, CheckoutOrder, Gateway, Operation, Page, RefundOrder, SessionRef, observed};
 use crate::http::{Call, Client, ClientConfig, ClientError, Known, Request};
 use crate::reply::{BoxFuture, Reply};
 use ask::Ask;
@@ -421,6 +426,24 @@ impl Gateway for StripeGateway {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         Box::pin(observed(Self::NAME, Operation::List, self.page(from, until, after)))
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::OpenCheckout, self.open_session(order)))
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::Checkout, self.session(session)))
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(Self::NAME, Operation::ExpireCheckout, self.expire_session(session)))
     }
 }
 

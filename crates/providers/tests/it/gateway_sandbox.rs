@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A book in memory that can be told to fail.
 #[derive(Default)]
-struct MemoryBook {
+pub struct MemoryBook {
     rows: Mutex<BTreeMap<Uuid, (i64, String, Timestamp)>>,
     unreadable: AtomicBool,
     unwritable: AtomicBool,

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod broker;
 #[cfg(test)]
+mod checkout;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod courier;
@@ -32,6 +34,8 @@ mod mail_sandbox;
 mod observed;
 #[cfg(test)]
 mod qstash;
+#[cfg(test)]
+mod renders;
 #[cfg(test)]
 mod reuse;
 #[cfg(test)]

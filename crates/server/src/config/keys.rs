@@ -9,6 +9,8 @@ mod console;
 mod mail;
 mod payments;
 mod queue;
+mod render;
+mod reservation;
 mod webhooks;
 
 use tashika_domain::Lane;
@@ -114,8 +116,16 @@ pub const PER_LANE: [&str; 9] = [
 
 /// Every setting, in the order of the documentation.
 pub fn keys() -> impl Iterator<Item = &'static Key> {
-    let features =
-        [payments::KEYS, webhooks::KEYS, queue::KEYS, mail::KEYS, alert::KEYS, console::KEYS];
+    let features = [
+        payments::KEYS,
+        reservation::KEYS,
+        render::KEYS,
+        webhooks::KEYS,
+        queue::KEYS,
+        mail::KEYS,
+        alert::KEYS,
+        console::KEYS,
+    ];
     KEYS.iter().chain(features.into_iter().flatten())
 }
 
@@ -149,6 +159,13 @@ const KEYS: &[Key] = &[
         Kind::Address,
         "127.0.0.1:8080",
         "Address and port to listen on. Anything but a loopback address needs `TASHIKA_API_TOKENS`. Port 0 takes a free port and logs it.",
+    ),
+    key(
+        SERVER,
+        "TASHIKA_PUBLIC_URL",
+        Kind::WebUrl,
+        "",
+        "Where others reach this server, e.g. `https://tashika.example`: stands in addresses that customers and providers are given. None: the address that it listens on.",
     ),
     key(
         SERVER,

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 use tashika_domain::{Lane, LanePolicy};
 
 use super::keys::lane_name;
-use super::{Adapter, Config, GatewayKind, MailProvider};
+use super::{Adapter, Config, GatewayKind, MailProvider, RenderProvider};
 
 /// Shortest token that may guard an address others can reach: 16 characters of a random token are
 /// far beyond guessing at the rate at which wrong ones are answered.
@@ -84,6 +84,21 @@ pub const RULES: &[Rule] = &[
         broken: no_sender,
     },
     Rule {
+        keys: ["RENDER_PROVIDER", "RENDER_URL"],
+        why: "the http adapter must know where the service is",
+        broken: no_render_url,
+    },
+    Rule {
+        keys: ["RENDER_PROVIDER", "SHOTSTACK_API_KEY"],
+        why: "Shotstack must know who is asking",
+        broken: no_shotstack_key,
+    },
+    Rule {
+        keys: ["RENDER_PROVIDER", "RENDER_TEMPLATE_FILE"],
+        why: "Shotstack must be told what to make",
+        broken: no_template,
+    },
+    Rule {
         keys: ["RL_RATE_PER_MIN", "RL_BURST"],
         why: "with a rate, a burst of 0 would refuse every order",
         broken: no_burst,
@@ -145,6 +160,15 @@ pub fn doubts(config: &Config) -> Vec<String> {
             timeout.as_millis(),
             request.as_millis(),
         ));
+    }
+    let renders = &config.renders;
+    if renders.provider == RenderProvider::Shotstack && renders.callbacks.is_none() {
+        doubts.push(
+            "RENDER_PROVIDER is shotstack, but TASHIKA_PUBLIC_URL or a source of kind shotstack in \
+             WEBHOOK_SOURCES is missing: there are no callbacks, and a submission whose answer is \
+             lost is made again at once"
+                .to_owned(),
+        );
     }
     doubts
 }
@@ -232,6 +256,24 @@ fn no_gateway_token(config: &Config) -> Option<String> {
     let payments = &config.payments;
     (payments.gateway == GatewayKind::Http && payments.http_token.is_none())
         .then(|| "PAYMENT_GATEWAY is http and PAYMENT_HTTP_TOKEN is empty".to_owned())
+}
+
+fn no_render_url(config: &Config) -> Option<String> {
+    let renders = &config.renders;
+    (renders.provider == RenderProvider::Http && renders.url.is_none())
+        .then(|| "RENDER_PROVIDER is http and RENDER_URL is empty".to_owned())
+}
+
+fn no_shotstack_key(config: &Config) -> Option<String> {
+    let shotstack = config.renders.provider == RenderProvider::Shotstack;
+    (shotstack && config.webhooks.shotstack.is_none())
+        .then(|| "RENDER_PROVIDER is shotstack and SHOTSTACK_API_KEY is empty".to_owned())
+}
+
+fn no_template(config: &Config) -> Option<String> {
+    let renders = &config.renders;
+    (renders.provider == RenderProvider::Shotstack && renders.template_file.is_none())
+        .then(|| "RENDER_PROVIDER is shotstack and RENDER_TEMPLATE_FILE is empty".to_owned())
 }
 
 fn no_burst(config: &Config) -> Option<String> {

@@ -220,6 +220,12 @@ fn contradictions_are_refused_with_both_names() {
             vec![("TASHIKA_LISTEN", "[::]:80"), ("TASHIKA_API_TOKENS", "short")],
             ["TASHIKA_LISTEN", "TASHIKA_API_TOKENS"],
         ),
+        (vec![("RENDER_PROVIDER", "http")], ["RENDER_PROVIDER", "RENDER_URL"]),
+        (vec![("RENDER_PROVIDER", "shotstack")], ["RENDER_PROVIDER", "SHOTSTACK_API_KEY"]),
+        (
+            vec![("RENDER_PROVIDER", "shotstack"), ("SHOTSTACK_API_KEY", "k")],
+            ["RENDER_PROVIDER", "RENDER_TEMPLATE_FILE"],
+        ),
         (vec![("RL_BURST", "0")], ["RL_RATE_PER_MIN", "RL_BURST"]),
         (vec![("WEBHOOK_SOURCES", "a:shotstack")], ["WEBHOOK_SOURCES", "SHOTSTACK_API_KEY"]),
     ] {

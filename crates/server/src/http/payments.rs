@@ -429,7 +429,7 @@ impl OwnedCaller {
     }
 }
 
-fn user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+pub(super) fn user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all("x-user-id").iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),

@@ -6,6 +6,7 @@
 #![expect(dead_code, reason = "these types are read by the OpenAPI generator only")]
 
 pub mod mail;
+pub mod reservations;
 
 use serde_json::{Value, json};
 use utoipa::ToSchema;

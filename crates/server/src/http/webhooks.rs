@@ -30,6 +30,7 @@ pub fn open_routes(webhooks: Arc<Webhooks>) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(receive))
         .routes(routes!(receive_billing))
+        .routes(routes!(receive_render))
         .with_state(webhooks)
 }
 
@@ -97,6 +98,40 @@ async fn receive_billing(
     accept(&webhooks, "stripe", &headers, &body, &traceparent).await
 }
 
+/// Deliver a callback about a render
+///
+/// The address that Tashika gives to the provider with each attempt: it names the render and the
+/// attempt, so that a submission whose answer was lost is found by its callback.
+#[utoipa::path(
+    post,
+    path = "/webhooks/{source}/renders/{render}/{attempt}",
+    tag = "webhooks",
+    operation_id = "receiveRenderCallback",
+    params(
+        ("source" = String, Path, description = "A name in `WEBHOOK_SOURCES`"),
+        ("render" = String, Path, description = "Our id of the render"),
+        ("attempt" = u32, Path),
+    ),
+    responses(
+        (status = 204, description = "Durable"),
+        (status = 400, description = "The payload is not valid", body = Document, content_type = "application/problem+json"),
+        (status = 404, description = "No such source", body = Document, content_type = "application/problem+json"),
+        (status = 503, description = "Not durable: send it again", body = Document, content_type = "application/problem+json"),
+    ),
+)]
+async fn receive_render(
+    State(webhooks): State<Arc<Webhooks>>,
+    Extension(traceparent): Extension<Traceparent>,
+    Path((source, render, attempt)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    RawBody(body): RawBody,
+) -> Result<Response, Problem> {
+    let known = Uuid::try_parse(&render).ok().zip(attempt.parse::<u32>().ok());
+    let (render, attempt) = known.ok_or_else(|| Problem::new(Code::RenderNotFound))?;
+    let reference = format!("{render}/{attempt}");
+    accept_about(&webhooks, &source, &headers, &body, &traceparent, Some(&reference)).await
+}
+
 async fn accept(
     webhooks: &Webhooks,
     source: &str,
@@ -104,8 +139,19 @@ async fn accept(
     body: &[u8],
     traceparent: &Traceparent,
 ) -> Result<Response, Problem> {
+    accept_about(webhooks, source, headers, body, traceparent, None).await
+}
+
+async fn accept_about(
+    webhooks: &Webhooks,
+    source: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    traceparent: &Traceparent,
+    reference: Option<&str>,
+) -> Result<Response, Problem> {
     let received = Received { source, headers, body, traceparent: traceparent.0.as_deref() };
-    let accepted = match webhooks.receive(received).await.map_err(refusal)? {
+    let accepted = match webhooks.receive_about(received, reference).await.map_err(refusal)? {
         Taken::Accepted(accepted) => accepted,
         Taken::Challenged(text) => return Ok(text.into_response()),
     };

@@ -79,6 +79,14 @@ pub async fn doctor(config: &Config, json: bool, out: &mut impl Write) -> anyhow
         Err(error @ (AppError::Templates(_) | AppError::Mail(_))) => {
             findings.push(Finding::bad("mail", error.to_string(), "correct the setting"));
         }
+        Err(
+            error @ (AppError::Renderer(_)
+            | AppError::TemplateFile(_)
+            | AppError::Template(_)
+            | AppError::Outputs(_)),
+        ) => {
+            findings.push(Finding::bad("renders", error.to_string(), "correct the setting"));
+        }
         Err(error @ AppError::Courier(_)) => {
             let advice = "install the machine's root certificates";
             findings.push(Finding::bad("deliveries", error.to_string(), advice));

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
     RequestIds, Shell, alerts, audit, billings, cases, console, listener, mail, orders, outbox,
-    payments, qstash, webhooks,
+    payments, qstash, races, renders, reservations, sandbox, webhooks,
 };
 use crate::signals;
 use crate::telemetry::{self, Metrics};
@@ -38,6 +38,13 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         .await
         .with_context(|| format!("TASHIKA_LISTEN: cannot listen on {}", config.http.listen))?;
     let address = listener.local_addr()?;
+    let public_url = match &config.public_url {
+        Some(url) => url.to_string(),
+        None => format!("http://{address}"),
+    };
+    if let Some(sandbox) = &app.sandbox {
+        sandbox.show_pages_at(&public_url);
+    }
 
     let engine = app.engine(config, args.role.works()).metered(metrics.meter()).start();
     if let (Some(interval), true) = (config.payments.reconcile_interval, args.role.works()) {
@@ -56,6 +63,9 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             .protected(alerts::routes(Arc::new(app.alerts(config))))
             .protected(orders::routes(orders))
             .protected(payments::routes(Arc::new(payments::Face { payments, ask_again })))
+            .protected(reservations::routes(Arc::new(app.reservations(config, engine.engine()))))
+            .protected(races::routes(app.store.clone()))
+            .protected(renders::routes(Arc::new(app.renders())))
             .protected(billings::routes(Arc::new(app.billings())))
             .protected(audit::routes(app.store.clone()))
             .protected(mail::routes(&Arc::new(app.mails())))
@@ -73,7 +83,11 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         let webhooks = Arc::new(app.webhooks(config)?);
         shell = shell
             .open(webhooks::open_routes(Arc::clone(&webhooks)))
-            .protected(webhooks::protected_routes(webhooks));
+            .protected(webhooks::protected_routes(Arc::clone(&webhooks)));
+        if let Some(gateway) = app.sandbox.clone() {
+            let face = sandbox::Face { gateway, webhooks, clock: app.clock };
+            shell = shell.open(sandbox::routes(Arc::new(face)));
+        }
     }
     if args.role.takes_requests() && config.console.enabled {
         let parts = console::Parts {

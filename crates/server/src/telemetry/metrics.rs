@@ -72,6 +72,7 @@ const MAIL_OUTCOMES: &[&str] = &[
     "possibly_sent",
     "worker_lost",
 ];
+const HOLD_OUTCOMES: &[&str] = &["held", "replayed", "taken", "refused"];
 
 /// Every metric of the contract. Dots of the specification are underscores here.
 pub const CONTRACT: &[Metric] = &[
@@ -182,6 +183,21 @@ pub const CONTRACT: &[Metric] = &[
     ),
     metric("idempo_ledger_rows", Sort::Gauge, "Rows in the idempotency ledger."),
     metric(
+        "reservation_hold_total",
+        Sort::Counter(Labels::Known("outcome", HOLD_OUTCOMES)),
+        "Requests for a slot, by what came of them: held, replayed, taken or refused.",
+    ),
+    metric(
+        "reservations_total",
+        Sort::Counter(Labels::Open),
+        "Reservations that entered a status.",
+    ),
+    metric(
+        "race_conditions_total",
+        Sort::Counter(Labels::Open),
+        "Races that were noticed, by scenario and by how they were resolved.",
+    ),
+    metric(
         "payment_create_total",
         Sort::Counter(Labels::Open),
         "New payments, by the status that their caller was told and by currency.",
@@ -266,6 +282,21 @@ pub const CONTRACT: &[Metric] = &[
     metric("cases_open", Sort::Gauge, "Cases that wait for a person, by kind."),
     metric("alert_value", Sort::Gauge, "What the rule of an alert was last measured at, by rule."),
     metric("alert_firing", Sort::Gauge, "Alerts that are firing, by rule."),
+    metric(
+        "renders_total",
+        Sort::Counter(Labels::Known("status", &["done", "failed"])),
+        "Renders that ended, by how.",
+    ),
+    metric(
+        "render_requests_total",
+        Sort::Counter(Labels::Open),
+        "Requests to the provider of renders and copies of outputs, by provider, operation and what came back.",
+    ),
+    metric(
+        "render_request_duration_seconds",
+        Sort::Histogram(Unit::Seconds),
+        "Time that the provider of renders took, by provider and operation.",
+    ),
     metric(
         "http_requests_total",
         Sort::Counter(Labels::Open),

@@ -66,6 +66,10 @@ mod qstash;
 #[cfg(test)]
 mod qstash_crash;
 #[cfg(test)]
+mod reservations;
+#[cfg(test)]
+mod reservations_storm;
+#[cfg(test)]
 mod roles;
 #[cfg(test)]
 mod schema;

@@ -250,7 +250,7 @@ fn commit_batch<'a>(
                 Tried::Undone(lost) => settle_lost(&mut results, lost),
                 Tried::Deadlock if deadlocks < DEADLOCK_RETRIES => deadlocks += 1,
                 Tried::Refused(error) | Tried::Locked(error) if open.len() == 1 => {
-                    results[open[0]] = Some(Err(error.into()));
+                    results[open[0]] = Some(Err(CommitError::refused(error)));
                 }
                 tried @ (Tried::Refused(_) | Tried::Locked(_)) => {
                     let begin = if matches!(tried, Tried::Locked(_)) { IMPATIENT } else { begin };
@@ -447,10 +447,14 @@ fn steps<'a>(changes: &[&'a Changes], open: &[Owner]) -> Vec<Step<'a>> {
     step!(PaymentUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(RefundInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(RefundUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(ReservationUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(ReservationInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(WebhookInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(WebhookUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(BillingInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(BillingUpdate, |rows| table::update_pg(&unboxed(&rows)));
+    step!(RenderInsert, |rows| table::insert_pg(&unboxed(&rows)));
+    step!(RenderUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(MessageUpdate, |rows| table::update_pg(&unboxed(&rows)));
     step!(MessageInsert, |rows| table::insert_pg(&unboxed(&rows)));
     step!(QueueInsert, |rows| table::insert_pg(&unboxed(&rows)));

@@ -60,6 +60,10 @@ mod postgres_plan;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod renders;
+#[cfg(test)]
+mod reservations;
+#[cfg(test)]
 mod sqlite_file;
 #[cfg(test)]
 mod upkeep;

@@ -23,6 +23,8 @@ async fn an_empty_database_is_migrated_once(db: Db) {
             "queue",
             "confirmations",
             "mail",
+            "reservations",
+            "renders",
             "watch",
             "console"
         ]

@@ -156,6 +156,7 @@ fn plain(condition: &str) -> String {
     condition
         .replace("::text", "")
         .replace("= any (array[", "in (")
+        .replace("<> all (array[", "not in (")
         .replace("])", ")")
         .chars()
         .filter(|c| !c.is_whitespace() && !"()".contains(*c))

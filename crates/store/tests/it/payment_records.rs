@@ -87,6 +87,8 @@ async fn a_race_comes_back(db: Db) {
     let expected = |number: u64, resolution: &str| RaceRow {
         id: uuid(number),
         scenario: "LATE_EXECUTION".into(),
+        subject_type: "payment".into(),
+        subject_id: "p-1".into(),
         resolution: resolution.into(),
         details: "{}".into(),
         detected_at: at(7),

@@ -5,9 +5,10 @@ use serde_json::json;
 use tashika_domain::changes::{Lease, PaymentLine};
 use tashika_domain::effect::FIRST_FENCE;
 use tashika_domain::outcome::Reason;
+use tashika_domain::payment::checkout::Session;
 use tashika_domain::payment::{
-    CaptureMode, Doubt, Operation, OperationKind, Payment, PaymentRequest, Refund, RefundStatus,
-    RequestKey, Status,
+    CaptureMode, Checkout, Doubt, Operation, OperationKind, Payment, PaymentRequest, Refund,
+    RefundStatus, RequestKey, Status,
 };
 use tashika_domain::{Lane, NewEffect, Write};
 use tashika_store::{PaymentFilter, Store};
@@ -67,6 +68,7 @@ fn bare(number: u64) -> Payment {
         gateway_transaction_id: None,
         failure: None,
         operation: None,
+        checkout: None,
         in_vain: 0,
         refunds: Vec::new(),
         created_at: at(1),
@@ -95,6 +97,14 @@ fn full(number: u64) -> Payment {
             key: Some(RequestKey { key: "c".into(), digest: "sha256:c".into() }),
             asked_at: at(2),
             doubt: Some(doubt(false)),
+        }),
+        checkout: Some(Checkout {
+            closes_at: at(900),
+            session: Some(Session {
+                id: "cs_1".into(),
+                url: Some("https://pay.example/cs_1".into()),
+                expires_at: at(1800),
+            }),
         }),
         updated_at: at(5),
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),

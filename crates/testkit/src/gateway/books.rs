@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tashika_domain::Timestamp;
 
+use super::checkout::{Session, Sessions};
 use super::event::Event;
 use super::fault::Operation;
 use super::form::Form;
@@ -47,6 +48,9 @@ impl Call {
             ("GET", ["payment_intents", "search"]) => Operation::Search,
             ("GET", ["payment_intents", _]) => Operation::Retrieve,
             ("GET", ["refunds", ..]) => Operation::Refunds,
+            ("POST", ["checkout", "sessions"]) => Operation::OpenCheckout,
+            ("GET", ["checkout", "sessions", _]) => Operation::Checkout,
+            ("POST", ["checkout", "sessions", _, "expire"]) => Operation::ExpireCheckout,
             _ => Operation::Other,
         }
     }
@@ -70,6 +74,7 @@ pub(crate) struct Books {
     /// Ids count up, so each of these maps is in the order in which things were made.
     pub intents: BTreeMap<String, Intent>,
     pub refunds: BTreeMap<String, Refund>,
+    pub sessions: Sessions,
     pub methods: BTreeMap<String, Method>,
     pub customers: BTreeMap<String, Value>,
     pub events: Vec<Event>,
@@ -84,6 +89,7 @@ pub(crate) struct Books {
 impl Books {
     pub fn execute(&mut self, call: &Call, moment: &Moment) -> Answer {
         self.expire(moment.now);
+        self.expire_sessions(moment.now);
         let segments = call.segments();
         let form = &call.form;
         let done = match (&*call.method, &*segments) {
@@ -97,6 +103,9 @@ impl Books {
             ("POST", ["refunds"]) => self.refund(form, moment),
             ("GET", ["refunds"]) => self.list_refunds(form),
             ("GET", ["refunds", id]) => self.refund_by_id(id).map(Refund::view),
+            ("POST", ["checkout", "sessions"]) => self.open_session(form, moment),
+            ("GET", ["checkout", "sessions", id]) => self.session(id).map(Session::view),
+            ("POST", ["checkout", "sessions", id, "expire"]) => self.expire_session(id, moment),
             ("GET", ["charges", id]) => self.charge(id),
             ("GET", ["events"]) => self.list_events(form),
             ("GET", ["events", id]) => {
@@ -190,6 +199,10 @@ impl Books {
             ["payment_intents", id, ..] => Some(id),
             ["refunds"] => call.form.get("payment_intent"),
             ["refunds", id] => self.refunds.get(id).map(|refund| &*refund.intent),
+            ["checkout", "sessions", id, ..] => {
+                let session = self.sessions.all.get(id);
+                return session.and_then(Session::payment_id).map(ToOwned::to_owned);
+            }
             _ => None,
         };
         let known = named.and_then(|id| self.intents.get(id)).and_then(Intent::payment_id);

@@ -25,6 +25,10 @@ pub enum Operation {
     Search,
     /// Reading refunds: one, or those of an intent.
     Refunds,
+    OpenCheckout,
+    /// One checkout session, by its id.
+    Checkout,
+    ExpireCheckout,
     /// Everything else: customers, payment methods, charges, events.
     Other,
 }

@@ -1,5 +1,6 @@
 //! The gateway, asked over its socket as any client would.
 
+mod checkout;
 mod faults;
 mod keys;
 mod money;

@@ -1,7 +1,7 @@
 // Drives the scripted gateway with Stripe's own package for Node. Any failed assertion ends it with a status other than 0.
 //
 //     gateway.js life       everything that goes over the wire
-//     gateway.js webhook    a signed event, from EVENT, SIGNATURE and SECRET
+//     gateway.js webhook    a signed event, from EVENT, SIGNATURE, SECRET and TYPE
 //
 // The payments whose names stand in `stripe_packages.rs` meet faults there. The package is found through PACKAGES.
 'use strict';
@@ -156,16 +156,58 @@ async function faults() {
   assert.equal((await stripe.paymentIntents.retrieve(pi.id)).status, 'requires_capture');
 }
 
+async function checkout() {
+  const open = (payment_id, more = {}, options = {}) =>
+    stripe.checkout.sessions.create(
+      {
+        mode: 'payment', client_reference_id: 'r-1', success_url: 'https://shop.example/ok',
+        cancel_url: 'https://shop.example/no', metadata: { payment_id },
+        payment_intent_data: { metadata: { payment_id } },
+        line_items: [{
+          quantity: 1,
+          price_data: { currency: 'jpy', unit_amount: 1200, product_data: { name: 'Slot 3' } },
+        }],
+        ...more,
+      },
+      options
+    );
+  const until = async (session, fits) => {
+    while (!fits(session)) session = await stripe.checkout.sessions.retrieve(session.id);
+    return session;
+  };
+  let session = await open('page-paid', {}, { idempotencyKey: 'key-page' });
+  assert.equal((await open('page-paid', {}, { idempotencyKey: 'key-page' })).id, session.id);
+  assert.deepEqual([session.status, session.payment_status], ['open', 'unpaid']);
+  assert.deepEqual([session.amount_total, session.client_reference_id], [1200, 'r-1']);
+  assert.equal(session.payment_intent, null);
+  session = await until(session, (session) => session.status === 'complete');
+  assert.deepEqual([session.payment_status, session.url], ['paid', null]);
+  const pi = await stripe.paymentIntents.retrieve(session.payment_intent);
+  assert.deepEqual([pi.status, pi.amount_received, pi.metadata.payment_id], ['succeeded', 1200, 'page-paid']);
+  await refused('StripeInvalidRequestError', () => stripe.checkout.sessions.expire(session.id), undefined, 400);
+  await stripe.refunds.create({ payment_intent: pi.id });
+
+  session = await until(await open('page-delayed'), (session) => session.status === 'complete');
+  await until(session, (session) => session.payment_status === 'paid');
+
+  const { id } = await open('page-closed');
+  session = await stripe.checkout.sessions.expire(id);
+  assert.deepEqual([session.status, session.payment_intent], ['expired', null]);
+  for (const expires_at of [session.created + 60, session.created + 90000]) {
+    const error = await refused('StripeInvalidRequestError', () => open('page-closed', { expires_at }), undefined, 400);
+    assert.equal(error.param, 'expires_at');
+  }
+}
+
 function webhook() {
-  const { EVENT, SIGNATURE, SECRET } = process.env;
+  const { EVENT, SIGNATURE, SECRET, TYPE } = process.env;
   const known = stripe.webhooks.constructEvent(EVENT, SIGNATURE, SECRET);
-  assert.equal(known.type, 'payment_intent.created');
-  assert.equal(known.data.object.object, 'payment_intent');
+  assert.equal(known.type, TYPE);
   assert.throws(() => stripe.webhooks.constructEvent(`${EVENT} `, SIGNATURE, SECRET), /signature/i);
 }
 
 async function life() {
-  for (const part of [payment, cancellation, declines, lists, keys, faults]) {
+  for (const part of [payment, cancellation, declines, lists, keys, faults, checkout]) {
     await part();
     console.log(`${part.name}: as it should be`);
   }

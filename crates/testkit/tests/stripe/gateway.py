@@ -1,7 +1,7 @@
 """Drives the scripted gateway with Stripe's own package for Python. Any failed assertion ends it with a status other than 0.
 
     gateway.py life       everything that goes over the wire
-    gateway.py webhook    a signed event, from EVENT, SIGNATURE and SECRET
+    gateway.py webhook    a signed event, from EVENT, SIGNATURE, SECRET and TYPE
 
 The payments whose names stand in `stripe_packages.rs` meet faults there.
 """
@@ -163,10 +163,47 @@ def faults():
     assert stripe.PaymentIntent.retrieve(pi.id).status == "requires_capture"
 
 
+def checkout():
+    def open_session(payment_id, **more):
+        return stripe.checkout.Session.create(
+            mode="payment", client_reference_id="r-1", success_url="https://shop.example/ok",
+            cancel_url="https://shop.example/no", metadata={"payment_id": payment_id},
+            payment_intent_data={"metadata": {"payment_id": payment_id}},
+            line_items=[{"quantity": 1, "price_data": {
+                "currency": "jpy", "unit_amount": 1200, "product_data": {"name": "Slot 3"}}}], **more)
+
+    def until(session, status):
+        while session.status != status:
+            session = stripe.checkout.Session.retrieve(session.id)
+        return session
+
+    session = open_session("page-paid", idempotency_key="key-page")
+    assert open_session("page-paid", idempotency_key="key-page").id == session.id
+    assert (session.status, session.payment_status) == ("open", "unpaid")
+    assert (session.amount_total, session.currency, session.client_reference_id) == (1200, "jpy", "r-1")
+    assert session.payment_intent is None and session.url.startswith("https://")
+    session = until(session, "complete")
+    assert session.payment_status == "paid" and session.url is None
+    pi = stripe.PaymentIntent.retrieve(session.payment_intent)
+    assert (pi.status, pi.amount_received, pi.metadata["payment_id"]) == ("succeeded", 1200, "page-paid")
+    refused(stripe.InvalidRequestError, lambda: stripe.checkout.Session.expire(session.id), None, 400)
+    stripe.Refund.create(payment_intent=pi.id)
+
+    session = until(open_session("page-delayed"), "complete")
+    while session.payment_status != "paid":
+        session = stripe.checkout.Session.retrieve(session.id)
+
+    session = stripe.checkout.Session.expire(open_session("page-closed").id)
+    assert (session.status, session.payment_intent) == ("expired", None)
+    for wrong in [session.created + 60, session.created + 90000]:
+        error = refused(stripe.InvalidRequestError, lambda: open_session("page-closed", expires_at=wrong), None, 400)
+        assert error.param == "expires_at"
+
+
 def webhook():
     event, signature, secret = (os.environ[name] for name in ["EVENT", "SIGNATURE", "SECRET"])
     known = stripe.Webhook.construct_event(event, signature, secret)
-    assert known.type == "payment_intent.created" and known.data.object.object == "payment_intent"
+    assert known.type == os.environ["TYPE"], known.type
     try:
         stripe.Webhook.construct_event(event + " ", signature, secret)
     except stripe.SignatureVerificationError:
@@ -178,6 +215,6 @@ if sys.argv[1] == "webhook":
     webhook()
 else:
     stripe.api_base = os.environ["GATEWAY_URL"]
-    for part in [payment, cancellation, declines, lists, keys, faults]:
+    for part in [payment, cancellation, declines, lists, keys, faults, checkout]:
         part()
         print(f"{part.__name__}: as it should be", flush=True)

@@ -32,6 +32,7 @@ fn waiting(count: u128, queue: Option<&str>, flow: Option<&Flow>) -> Vec<Message
             traceparent: None,
             now: at(0),
             expires_at: at(0),
+            held_by: None,
         });
         message
     };

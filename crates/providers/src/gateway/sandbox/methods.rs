@@ -68,6 +68,11 @@ const PREFIXES: [(&str, Step); 3] =
 /// What is written in front of a token by habit, and means nothing here.
 const HABITS: [&str; 3] = ["sandbox_", "pm_", "tok_"];
 
+/// What goes wrong under this name.
+pub(super) fn fault(name: &str) -> Option<Fault> {
+    METHODS.iter().find(|(method, _)| *method == name).map(|found| found.1)
+}
+
 /// The way that a payment method names; `None` if it names none.
 pub(super) fn way(method: &str) -> Option<Way> {
     let method = method.trim().to_ascii_lowercase().replace('-', "_");
@@ -75,13 +80,11 @@ pub(super) fn way(method: &str) -> Option<Way> {
     while let Some(rest) = HABITS.iter().find_map(|habit| name.strip_prefix(habit)) {
         name = rest;
     }
-    let named =
-        |name: &str| METHODS.iter().find(|(method, _)| *method == name).map(|found| found.1);
-    if let Some(fault) = named(name) {
+    if let Some(fault) = fault(name) {
         return Some(Way { step: Step::Authorize, fault });
     }
     PREFIXES.iter().find_map(|(prefix, step)| {
-        let fault = named(name.strip_prefix(prefix)?)?;
+        let fault = fault(name.strip_prefix(prefix)?)?;
         // A fault that is none needs no prefix, and only an authorization waits for a customer.
         let fits = !matches!(fault, Fault::None | Fault::RequiresAction);
         fits.then_some(Way { step: *step, fault })

@@ -8,22 +8,26 @@ use tashika_domain::outcome::Reason;
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteRefundState, RemoteState, code};
 use uuid::Uuid;
 
-use super::super::{Charge, Listed};
+use super::super::{Charge, CheckoutOrder, Listed};
+use super::checkout::Checkout;
 use super::methods::{Fault, Step, known, way};
 
 /// What is remembered of a payment, as JSON in the book.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Account {
-    payment_id: Uuid,
-    amount: i64,
-    currency: String,
+    pub payment_id: Uuid,
+    pub amount: i64,
+    pub currency: String,
     pub created_at: Timestamp,
-    state: RemoteState,
-    captured: i64,
+    pub state: RemoteState,
+    pub captured: i64,
     reason: Option<Reason>,
     refunds: Vec<Kept>,
     /// Requests that are still on their way.
     late: Vec<Late>,
+    /// The page where the customer pays, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkout: Option<Checkout>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,16 +107,26 @@ pub(super) fn decide(
 
 impl Account {
     fn new(charge: &Charge<'_>) -> Self {
+        Self::unpaid(charge.payment_id, charge.amount, charge.currency, charge.now)
+    }
+
+    /// One that a page will be opened for.
+    pub(super) fn ordered(order: &CheckoutOrder<'_>) -> Self {
+        Self::unpaid(order.payment_id, order.amount, order.currency, order.now)
+    }
+
+    fn unpaid(payment_id: Uuid, amount: i64, currency: &str, now: Timestamp) -> Self {
         Self {
-            payment_id: charge.payment_id,
-            amount: charge.amount,
-            currency: charge.currency.to_owned(),
-            created_at: charge.now,
+            payment_id,
+            amount,
+            currency: currency.to_owned(),
+            created_at: now,
             state: RemoteState::NotFound,
             captured: 0,
             reason: None,
             refunds: Vec::new(),
             late: Vec::new(),
+            checkout: None,
         }
     }
 
@@ -124,6 +138,19 @@ impl Account {
         for late in arrived {
             // Whether it is still possible is decided when it arrives. Nobody hears of a refusal.
             self.apply(&late.act).unwrap_or(());
+        }
+        let arrived = self.checkout.as_ref().and_then(|checkout| checkout.arrived(now));
+        match arrived.filter(|_| self.state == RemoteState::Pending) {
+            Some(true) => {
+                self.state = RemoteState::Captured;
+                self.captured = self.amount;
+            }
+            Some(false) => {
+                self.state = RemoteState::Declined;
+                let words = "the money did not come";
+                self.reason = Some(Reason::new(code::CARD_DECLINED, words));
+            }
+            None => {}
         }
     }
 
@@ -138,7 +165,9 @@ impl Account {
             // Under the same key, and the first one is still on its way.
             return Say::Nothing;
         }
-        let Some(way) = way(charge.payment_method) else {
+        // What was paid on a page was paid with what the customer chose there.
+        let chosen = self.checkout.as_ref().and_then(Checkout::method);
+        let Some(way) = way(chosen.unwrap_or(charge.payment_method)) else {
             return match act {
                 // A stranger's method cannot have authorized anything, but it can be fenced.
                 Act::Fence => self.answer(act),

@@ -21,7 +21,7 @@ pub(super) const PAYMENT_ID: &str = "payment_id";
 /// Where our id of a refund is kept at Stripe.
 pub(super) const REFUND_ID: &str = "refund_id";
 
-type Metadata = BTreeMap<String, Value>;
+pub(super) type Metadata = BTreeMap<String, Value>;
 
 #[derive(Deserialize)]
 pub(super) struct Intent {
@@ -181,7 +181,7 @@ fn next(has_more: bool, last: Option<&str>) -> Option<Option<String>> {
     }
 }
 
-fn our_id(metadata: Option<&Metadata>, name: &str) -> Option<Uuid> {
+pub(super) fn our_id(metadata: Option<&Metadata>, name: &str) -> Option<Uuid> {
     metadata?.get(name)?.as_str()?.parse().ok()
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tashika_domain::alert::AlertState;
 use tashika_domain::case::CaseStatus;
 use tashika_engine::Step;
-use tashika_store::{AlertFilter, CaseFilter, Counted, RaceSeen, StoreError};
+use tashika_store::{AlertFilter, CaseFilter, Counted, RaceFilter, RaceRow, StoreError};
 
 use super::Face;
 use crate::http::page::Query;
@@ -52,7 +52,7 @@ impl Face {
                 })
             })
             .collect();
-        let races = self.store.races(None, NAMED).await?;
+        let races = self.store.races(&RaceFilter::default(), NAMED).await?;
         let steps = self.engine.pulse().steps();
         Ok(json!({
             "node": self.engine.worker(),
@@ -88,7 +88,7 @@ fn step(step: &Step) -> Value {
     json!({"at": step.at, "sec": step.took.as_secs_f64(), "lanes": lanes, "waiting": waiting})
 }
 
-fn race(race: &RaceSeen) -> Value {
+fn race(race: &RaceRow) -> Value {
     json!({
         "id": race.id,
         "scenario": race.scenario,
@@ -105,7 +105,8 @@ pub(super) async fn races(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let page = Query::read(query.as_deref(), &[])?.page()?;
-    let found = face.store.races(page.before, page.fetch()).await;
+    let filter = RaceFilter { before: page.before, ..RaceFilter::default() };
+    let found = face.store.races(&filter, page.fetch()).await;
     let found = found.map_err(|error| unavailable(&error))?;
     Ok(page.answer(found.iter().map(|one| (one.id, race(one))).collect()))
 }

@@ -90,6 +90,10 @@ codes! {
         title "Login failed" "ログインできません"
         detail "The name, the password or the token is wrong." "名前、パスワード、またはトークンが正しくありません。"
         advice "Users are named in `CONSOLE_USERS`; `tashika console hash` makes the hash of a new password. Failed logins are limited per address." "利用者は `CONSOLE_USERS` で指定します。新しいパスワードのハッシュは `tashika console hash` で作成します。失敗したログインはアドレスごとに制限されます。"
+    CheckoutDeclined "CHECKOUT_DECLINED" PAYMENT_REQUIRED
+        title "Declined" "支払いが拒否されました"
+        detail "The customer's bank said no." "カード会社に拒否されました。"
+        advice "Nothing was paid, and the page is still open: try another means of payment." "支払いは行われていません。ページはまだ有効です。別の支払い方法を試してください。"
     Forbidden "FORBIDDEN" FORBIDDEN
         title "Forbidden" "許可されていません"
         detail "You may not do this." "この操作は許可されていません。"
@@ -122,10 +126,22 @@ codes! {
         title "Payment not found" "決済が見つかりません"
         detail "No payment has this id." "この ID の決済はありません。"
         advice "Use the `id` that creating the payment answered, or look it up with `GET /payments?bookingId=…`." "作成時に返された `id` を使うか、`GET /payments?bookingId=…` で探してください。"
+    ReservationNotFound "RESERVATION_NOT_FOUND" NOT_FOUND
+        title "Reservation not found" "予約が見つかりません"
+        detail "No reservation has this id." "この ID の予約はありません。"
+        advice "Use the `reservationId` that holding the slot answered, or look it up with `GET /reservations?userId=…`." "仮押さえ時に返された `reservationId` を使うか、`GET /reservations?userId=…` で探してください。"
+    CheckoutNotFound "CHECKOUT_NOT_FOUND" NOT_FOUND
+        title "Checkout not found" "決済ページが見つかりません"
+        detail "The sandbox has no checkout session with this id." "この ID のチェックアウトセッションはサンドボックスにありません。"
+        advice "Use the `sessionId` or the `url` that opening the checkout answered. There are such pages only with `PAYMENT_GATEWAY=sandbox`." "チェックアウト作成時に返された `sessionId` または `url` を使ってください。このページがあるのは `PAYMENT_GATEWAY=sandbox` のときだけです。"
     SourceNotFound "SOURCE_NOT_FOUND" NOT_FOUND
         title "Source not found" "送信元が見つかりません"
         detail "No sender of webhooks is configured under this name." "この名前の Webhook 送信元は設定されていません。"
         advice "`stripe` needs `STRIPE_WEBHOOK_SECRET`; others are named in `WEBHOOK_SOURCES`." "`stripe` には `STRIPE_WEBHOOK_SECRET` が必要です。その他は `WEBHOOK_SOURCES` で指定します。"
+    RenderNotFound "RENDER_NOT_FOUND" NOT_FOUND
+        title "Render not found" "レンダリングが見つかりません"
+        detail "No render has this id." "この ID のレンダリングはありません。"
+        advice "Look it up with `GET /renders?reservationId=…`." "`GET /renders?reservationId=…` で探してください。"
     WebhookEventNotFound "WEBHOOK_EVENT_NOT_FOUND" NOT_FOUND
         title "Event not found" "イベントが見つかりません"
         detail "No event has this id." "この ID のイベントはありません。"
@@ -166,10 +182,26 @@ codes! {
         title "Still in progress" "処理中です"
         detail "A request with this idempotency key is being processed." "この冪等キーのリクエストは処理中です。"
         advice "Repeat the request after the seconds in `Retry-After`; it will answer with the result." "`Retry-After` の秒数だけ待って再送すると、結果が返ります。"
+    SlotAlreadyTaken "SLOT_ALREADY_TAKEN" CONFLICT
+        title "Slot already taken" "スロットは予約済みです"
+        detail "This slot is already reserved" "このスロットは既に予約されています"
+        advice "Nothing was stored. Choose another slot (`GET /slots?date=…`), or ask again when the hold that has it is over." "何も保存されていません。別のスロットを選ぶか（`GET /slots?date=…`）、仮押さえの期限が過ぎてから再度お試しください。"
+    CannotCancel "CANNOT_CANCEL" CONFLICT
+        title "Cannot cancel" "キャンセルできません"
+        detail "The reservation cannot be cancelled" "予約をキャンセルできません"
+        advice "It has expired already: there is nothing to give up. Money that came too late has been given back, or will be." "すでに期限切れのため、取り消すものがありません。期限後に届いた支払いは自動的に返金されます。"
+    CannotCheckOut "CANNOT_CHECK_OUT" CONFLICT
+        title "Cannot check out" "決済に進めません"
+        detail "The reservation is not waiting for a payment." "この予約は決済待ちではありません。"
+        advice "Look at its `status`: it is paid, or its time is over and the slot must be held again." "`status` を確認してください。支払い済みか、期限切れで再度の仮押さえが必要です。"
     PaymentBusy "PAYMENT_BUSY" CONFLICT retry 1
         title "Operation under way" "別の操作を処理中です"
         detail "Another operation of this payment has not ended yet." "この決済の別の操作がまだ終わっていません。"
         advice "Look at `operation` and `verification` of the payment, and ask again when it has ended. A payment whose verification has failed waits for a person (`POST /payments/{id}/resolve`)." "決済の `operation` と `verification` を確認し、終わってから再試行してください。確認に失敗した決済は担当者の判断（`POST /payments/{id}/resolve`）を待っています。"
+    CheckoutClosed "CHECKOUT_CLOSED" CONFLICT
+        title "Checkout closed" "決済ページは終了しました"
+        detail "Nobody can pay on this page any more." "このページではもう支払えません。"
+        advice "The session has expired or was closed. Nothing was paid; open a new checkout." "セッションは期限切れか、終了しています。支払いは行われていません。新しいチェックアウトを作成してください。"
     NoOpenCase "NO_OPEN_CASE" CONFLICT
         title "No open case" "未解決のケースがありません"
         detail "No case of this payment waits for a decision." "この決済に判断待ちのケースはありません。"
@@ -198,6 +230,10 @@ codes! {
         title "Effect was not given up" "中止されたエフェクトではありません"
         detail "Only effects that were given up can be requeued." "再投入できるのは中止されたエフェクトだけです。"
         advice "An effect that is pending or failed is tried again by itself; one that succeeded has had its effect, once." "待機中・失敗のエフェクトは自動的に再試行されます。成功したエフェクトは一度だけ実行されています。"
+    RenderNotFailed "RENDER_NOT_FAILED" CONFLICT
+        title "Render has not failed" "失敗したレンダリングではありません"
+        detail "Only a render that has failed and is not over can be helped." "対応できるのは、失敗していてまだ終了していないレンダリングだけです。"
+        advice "Look at `status` and `closed`: one that is done needs no help, one that was given up or cancelled is over and its customer has been refunded." "`status` と `closed` を確認してください。完了したものに対応は不要です。打ち切り・キャンセルされたものは終了し、返金されています。"
     WebhookEventNotFailed "WEBHOOK_EVENT_NOT_FAILED" CONFLICT
         title "Event has not failed" "失敗したイベントではありません"
         detail "Only events that failed can be processed again." "再処理できるのは失敗したイベントだけです。"
@@ -262,6 +298,10 @@ codes! {
         title "Internal error" "内部エラー"
         detail "Something went wrong on this server." "サーバーで問題が発生しました。"
         advice "Repeat the request with the same idempotency key: it is safe whatever had happened. The log has the cause under the `request_id`." "同じ冪等キーで再送してください。何が起きていても安全です。原因は `request_id` でログから探せます。"
+    CheckoutRefused "CHECKOUT_REFUSED" BAD_GATEWAY
+        title "Checkout refused" "決済ページを作成できません"
+        detail "The gateway would not open a payment page." "決済代行会社が決済ページの作成を拒否しました。"
+        advice "The slot is still held, and no money has moved. The payment's timeline has the gateway's answer; when its cause is gone, ask for a checkout again." "スロットは仮押さえのままで、支払いは発生していません。決済のタイムラインに応答が記録されています。原因を取り除いてから再度お試しください。"
     BrokerDown "BROKER_DOWN" SERVICE_UNAVAILABLE
         title "Broker down" "ブローカーが停止しています"
         detail "The broker could not take the order within all attempts." "すべての試行で、ブローカーが注文を受け付けられませんでした。"

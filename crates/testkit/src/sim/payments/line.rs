@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use tashika_domain::outcome::{Exchange, Reason};
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteState, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::{Outcome, Timestamp};
 use tashika_engine::Clock;
-use tashika_providers::gateway::{Charge, Gateway, Listed, Operation, Page, RefundOrder, observed};
+use tashika_providers::gateway::{
+    Charge, CheckoutOrder, Gateway, Listed, Operation, Page, RefundOrder, SessionRef, observed,
+};
 use tashika_providers::reply::{BoxFuture, Reply};
 use uuid::Uuid;
 
@@ -195,6 +198,11 @@ fn unasked<T>(outcome: Outcome<T>) -> Reply<T> {
     Reply { outcome, exchange, rtt: Duration::ZERO }
 }
 
+/// Nobody in this world buys on a page.
+fn no_pages<T>() -> Reply<T> {
+    unasked(Outcome::Refused(Reason::new(code::INVALID_REQUEST, "this gateway has no pages")))
+}
+
 impl Gateway for Line {
     fn name(&self) -> &str {
         NAME
@@ -271,5 +279,23 @@ impl Gateway for Line {
         after: Option<&'a str>,
     ) -> BoxFuture<'a, Reply<Page>> {
         Box::pin(observed(NAME, Operation::List, self.page(from, until, after)))
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        _order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(NAME, Operation::OpenCheckout, async { no_pages() }))
+    }
+
+    fn checkout<'a>(&'a self, _session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(NAME, Operation::Checkout, async { no_pages() }))
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        _session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(NAME, Operation::ExpireCheckout, async { no_pages() }))
     }
 }

@@ -9,9 +9,10 @@ use tashika_domain::effect::EffectId;
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::payment::conclude::{Finding, Heard, Via, conclude};
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteState, code};
+use tashika_domain::payment::session::RemoteSession;
 use tashika_domain::payment::{At, Payment};
 use tashika_engine::{Ending, Handler, Job, PaymentHandler, Settled, Till, Tried};
-use tashika_providers::gateway::{Charge, Gateway, Page, RefundOrder};
+use tashika_providers::gateway::{Charge, CheckoutOrder, Gateway, Page, RefundOrder, SessionRef};
 use tashika_providers::reply::{BoxFuture, Reply};
 use tashika_store::StoreError;
 use uuid::Uuid;
@@ -144,6 +145,24 @@ impl Gateway for BadAdapter {
             return self.gateway.list(from, from, after);
         }
         self.gateway.list(from, until, after)
+    }
+
+    fn open_checkout<'a>(
+        &'a self,
+        order: CheckoutOrder<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.gateway.open_checkout(order)
+    }
+
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.gateway.checkout(session)
+    }
+
+    fn expire_checkout<'a>(
+        &'a self,
+        session: SessionRef<'a>,
+    ) -> BoxFuture<'a, Reply<RemoteSession>> {
+        self.gateway.expire_checkout(session)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tashika_domain::payment::{EXPIRY_KIND, KIND};
+use tashika_domain::reservation::ReservationRules;
 use tashika_domain::{Lane, LanePolicy, Status, Timestamp, webhook};
 use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
@@ -113,7 +114,8 @@ fn till(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store) -> Arc<Till> {
     let clock = birth.clock;
     let line = Line { scene: Arc::clone(scene), fate: Arc::clone(&birth.fate), clock };
     let gateway: Arc<dyn Gateway> = planted::gateway(scene.planted, Arc::new(line));
-    Arc::new(Till { store, clock, gateway, rules: scene.swarm.rules.clone() })
+    let reservations = ReservationRules::default();
+    Arc::new(Till { store, clock, gateway, rules: scene.swarm.rules.clone(), reservations })
 }
 
 /// The real engine of a node, speaking to the gateway of the world.
