@@ -16,9 +16,6 @@ use crate::time::Timestamp;
 /// The kind of a case about an effect or a message that was given up.
 pub const DEAD_LETTER: &str = "dead_letter";
 
-/// The kind of a case about a render that was given up.
-pub const RENDER_FAILED: &str = "render_failed";
-
 /// Opens a case. At most one case per kind and subject is open at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewCase {

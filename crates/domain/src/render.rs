@@ -12,6 +12,7 @@
 //! and whatever is over stays over: a video that comes too late is written down and changes nothing.
 //! A second submission costs credits, never the customer's money, so after a doubt it is allowed.
 
+pub mod choices;
 pub mod conclude;
 mod draft;
 pub mod person;

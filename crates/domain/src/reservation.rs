@@ -12,6 +12,7 @@
 //! compared with `now` in the decision itself: a hold whose time is over has expired, also while nobody
 //! has written that down yet.
 
+pub mod choices;
 pub mod compensate;
 pub mod decide;
 pub mod priority;

@@ -9,6 +9,7 @@ pub mod keys;
 pub mod mail;
 pub mod mail_batch;
 pub mod message;
+mod message_hand;
 pub mod order;
 pub mod outbox;
 pub mod payment;

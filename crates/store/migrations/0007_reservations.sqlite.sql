@@ -121,4 +121,4 @@ create index reservations_user on reservations (user_id, id);
 create index reservations_day on reservations (projection_date, id);
 create index reservations_status on reservations (status, id);
 
-create index race_conditions_scenario on race_conditions (scenario, detected_at);
+create index race_conditions_scenario on race_conditions (scenario, resolution, detected_at);

@@ -25,5 +25,3 @@ create index alerts_rule on alerts (rule, id);
 -- Who decided.
 alter table cases add column resolved_by text check (resolved_by is null or status = 'resolved');
 create index cases_kind on cases (kind, status, id);
-
-create index race_conditions_scenario on race_conditions (scenario, resolution, detected_at);

@@ -26,12 +26,15 @@ pub struct Newest {
 }
 
 /// Tables whose ids begin with their time, so that the last one is the newest.
-const WATCHED: [&str; 9] = [
+const WATCHED: [&str; 12] = [
     "payments",
     "cases",
     "alerts",
     "webhook_events",
     "messages",
+    "mail_deliveries",
+    "reservations",
+    "renders",
     "message_log",
     "outbox",
     "audit_logs",

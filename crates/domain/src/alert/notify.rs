@@ -12,6 +12,7 @@ use crate::changes::{Changes, Write};
 use crate::effect::{EffectId, NewEffect};
 use crate::ids::derived;
 use crate::lane::Lane;
+use crate::mail::{self, Letter, Locale};
 use crate::time::Timestamp;
 
 /// The effect kind of a notification over HTTP.
@@ -73,11 +74,19 @@ fn posted(alert: &Alert, sink: &str, channels: &Channels, now: Timestamp) -> New
     }
 }
 
-/// SEAM: mail. To be connected with `mail::enqueue(Letter { id, to, template: TEMPLATE, locale, data:
-/// variables(alert), batch_id: None, key }, now)`, key `"{alert.id}:{state}:{to}"`. Until then the
-/// configuration refuses `ALERT_MAIL_TO`, so that nobody waits for a mail that is not sent.
-fn mailed(_alert: &Alert, _to: &str, _now: Timestamp) -> Changes {
-    Changes::new()
+fn mailed(alert: &Alert, to: &str, now: Timestamp) -> Changes {
+    let key = format!("{}:{}:{to}", alert.id, alert.state.as_str());
+    let letter = Letter {
+        id: derived(now, &[b"alert mail", key.as_bytes()]),
+        to: to.to_owned(),
+        template: TEMPLATE.to_owned(),
+        // As the rules and their labels are.
+        locale: Locale::En,
+        data: variables(alert),
+        batch_id: None,
+        key: Some(key),
+    };
+    mail::enqueue(letter, now)
 }
 
 /// What the mail template may use.

@@ -115,7 +115,6 @@ fn the_third_failure_is_the_last_and_starts_the_clock() {
     assert_eq!(effects(&changes), [(GIVE_UP_KIND, 86_400)]);
     let has = |wanted: fn(&Write) -> bool| changes.writes().iter().any(wanted);
     assert!(has(|write| matches!(write, Write::OpenCase(case) if case.kind == CASE_FAILED)));
-    assert!(has(|write| matches!(write, Write::FireAlert(_))));
     let render = written(&changes).unwrap();
     assert_eq!((render.state(), render.attempts), (State::Failed, 3));
     assert!(conclude(&render, &broken(), at(&rules())).is_empty());

@@ -75,12 +75,12 @@ pub(super) fn give_back<'a>(
     let at = draft.at;
     let cause = cause(standing, event, at.slot_taken);
     let (left, payment_id) = (before.payment().refundable(), before.payment().id);
+    if left <= 0 {
+        // It is on its way back, or somebody has given it back by hand.
+        return Back { going: Some(before), race: None, told: None };
+    }
     let moment = payment::At { now: at.now, rules: at.payments, worker: None };
     let going = before.refunded(cause.why, moment);
-    if going.payment().refunding_amount() == 0 {
-        // Somebody has given everything back by hand.
-        return Back { going: Some(going), race: None, told: None };
-    }
     let details = json!({"reservationId": draft.reservation.id,
         "videoId": draft.reservation.request.video_id, "paymentId": payment_id,
         "refundAmount": left, "currency": draft.reservation.request.currency});

@@ -9,6 +9,8 @@
 mod dead_letter;
 mod order;
 mod payment;
+mod render;
+mod reservation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use uuid::Uuid;
 pub use dead_letter::DeadLetterCases;
 pub use order::OrderCases;
 pub use payment::{DifferenceCases, PaymentCases};
+pub use render::RenderCases;
+pub use reservation::RefundCases;
 
 use crate::clock::Clock;
 use crate::handler::BoxFuture;

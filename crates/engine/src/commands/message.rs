@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
-use tashika_domain::changes::{Lease, Release};
 use tashika_domain::message::address::{Destination, destination};
 use tashika_domain::message::asked::{Asked, RETRIES};
 use tashika_domain::message::dedup::content_key;
@@ -22,7 +21,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, Ids};
 use crate::gatekeeper::Gates;
-use crate::hand::{Hand, Place};
+use crate::hand::Hand;
 use crate::keyring::KeyRing;
 use crate::recent::Recent;
 
@@ -43,7 +42,7 @@ pub struct Messages {
     pub(crate) ids: Ids,
     pub(crate) gates: Arc<Gates>,
     pub(crate) recent: Arc<Recent>,
-    hand: Arc<Hand>,
+    pub(super) hand: Arc<Hand>,
     pub(crate) rules: QueueRules,
     pub keys: Arc<KeyRing>,
     /// The id of the newest message.
@@ -121,13 +120,6 @@ impl Messages {
     ) -> Self {
         let (hand, newest) = (Arc::default(), Mutex::default());
         Self { store, clock, ids, gates, recent, hand, rules, keys, newest }
-    }
-
-    /// Gives messages that are due at once to this process's own workers.
-    #[must_use]
-    pub fn handing_to(mut self, hand: Arc<Hand>) -> Self {
-        self.hand = hand;
-        self
     }
 
     /// An id after all those before it, also within a millisecond: among messages of the same moment,
@@ -296,38 +288,6 @@ impl Messages {
             }
         }
         Err(StoreError::Rejected("a message could not be written between others".into()).into())
-    }
-
-    /// Places with our own workers, for messages that nothing makes wait.
-    fn places_for(&self, drafts: &mut [Draft]) -> Vec<Place> {
-        let mut places = Vec::new();
-        for draft in drafts.iter_mut() {
-            let asked = &draft.asked;
-            if draft.not_before.is_some() || asked.queue.is_some() || asked.flow.is_some() {
-                continue;
-            }
-            let Some(place) = self.hand.reserve() else { break };
-            draft.held_by = Some(place.worker().to_owned());
-            places.push(place);
-        }
-        places
-    }
-
-    /// Starts what is committed in our hands.
-    async fn hand_over(&self, changes: &Changes, mut places: Vec<Place>) {
-        for write in changes.writes() {
-            let Write::Enqueue(new) = write else { continue };
-            let Some(effect) = new.in_hand() else { continue };
-            let Some(place) = places.pop() else { break };
-            let Err(effect) = place.fill(effect) else { continue };
-            // We have stopped meanwhile: somebody else may have it.
-            let lease = Lease { id: effect.id, fence: effect.fence };
-            let now = self.clock.now();
-            let release = Write::Release(Release { lease, now, run_at: now });
-            if let Err(error) = self.store.commit(Changes::from(release)).await {
-                tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
-            }
-        }
     }
 
     pub(crate) fn taken(&self, messages: Vec<Message>, now: Timestamp) {

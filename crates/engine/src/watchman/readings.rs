@@ -22,13 +22,15 @@ pub(super) struct Facts {
     dead_letters: i64,
     oldest_letter: Duration,
     cases: BTreeMap<String, i64>,
+    /// Mails in the last 24 hours.
+    pub(super) mails: i64,
 }
 
 /// Reads them, and shows them to Prometheus.
 #[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
 pub(super) async fn facts(engine: &Engine, now: Timestamp) -> Result<Facts, StoreError> {
     let store = &engine.store;
-    mail(store, engine.settings.mail_quota, now).await?;
+    let mails = mail(store, engine.settings.mail_quota, now).await?;
     let pending = store.waiting_count().await?;
     gauge!("outbox_pending_count").set(pending as f64);
     gauge!("idempo_ledger_rows").set(store.ledger_rows().await? as f64);
@@ -47,12 +49,12 @@ pub(super) async fn facts(engine: &Engine, now: Timestamp) -> Result<Facts, Stor
     for kind in CASE_KINDS {
         gauge!("cases_open", "kind" => kind).set(cases.get(kind).copied().unwrap_or(0) as f64);
     }
-    Ok(Facts { in_doubt, pending, dead_letters, oldest_letter, cases })
+    Ok(Facts { in_doubt, pending, dead_letters, oldest_letter, cases, mails })
 }
 
-/// How mail stands.
+/// How mail stands: how many were sent in the last 24 hours.
 #[expect(clippy::cast_precision_loss, reason = "a gauge shows a magnitude")]
-async fn mail(store: &Store, quota: i64, now: Timestamp) -> Result<(), StoreError> {
+async fn mail(store: &Store, quota: i64, now: Timestamp) -> Result<i64, StoreError> {
     let (queued, oldest) = store.mail_queue().await?;
     gauge!("mail_queued_count").set(queued as f64);
     let age = oldest.map_or(Duration::ZERO, |at| now.since(at));
@@ -62,7 +64,7 @@ async fn mail(store: &Store, quota: i64, now: Timestamp) -> Result<(), StoreErro
     if quota > 0 {
         gauge!("mail_quota_left").set((quota - used).max(0) as f64);
     }
-    Ok(())
+    Ok(used)
 }
 
 /// The value of one rule. `None`: too little happened to say anything, or others say it.

@@ -47,6 +47,18 @@ const REFUND_AMOUNT: (&str, &str) =
 const CURRENCY: (&str, &str) = ("currency", "ISO 4217, three letters");
 
 pub(super) const ALL: &[BuiltIn] = &[
+    built_in!(
+        "alert",
+        &[
+            ("rule", "the rule's name"),
+            ("severity", "`warning`, `high` or `critical`"),
+            ("state", "`firing` or `resolved`"),
+            ("count", "how many, an integer"),
+            ("message", "what is the matter, a sentence"),
+            ("firedAt", "since when, RFC 3339"),
+            ("labels", "an object of texts, may be empty"),
+        ]
+    ),
     built_in!("reservation-expired-refunded", &[RESERVATION, REFUND_AMOUNT, CURRENCY]),
     built_in!(
         "render-failed-refunded",

@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::*;
 
-const OURS: [&str; 3] =
-    ["deadline-alert", "render-failed-refunded", "reservation-expired-refunded"];
+const OURS: [&str; 4] =
+    ["alert", "deadline-alert", "render-failed-refunded", "reservation-expired-refunded"];
 
 fn ours() -> Templates {
     Templates::load(None).unwrap()
@@ -190,7 +190,7 @@ fn templates_are_read_from_a_folder() {
         ("welcome/sample.json", r#"{"user": {"name": "Hanako"}}"#),
     ]);
     let templates = Templates::load(Some(folder.path())).unwrap();
-    assert_eq!(templates.names().count(), 4);
+    assert_eq!(templates.names().count(), OURS.len() + 1);
     let used = templates.variables("welcome").unwrap();
     assert_eq!(used.iter().map(|used| used.name.as_str()).collect::<Vec<_>>(), ["note", "user"]);
     let mail = templates.render("welcome", Locale::En, &json!({"user": {"name": "<b>"}})).unwrap();

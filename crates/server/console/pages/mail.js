@@ -28,7 +28,7 @@ export default async function mail(view) {
       { label: t('label.created'), class: 'time', cell: (one) => when(one.createdAt) },
     ],
     href: (one) => `/console/mail/batches/${one.id}`,
-    none: () => empty(t('mail.none'), t('mail.noneText'), `curl -i BASE/mail -H 'Content-Type: application/json' -H "Idempotency-Key: $(uuidgen)" \\\n  -d '{"to":"you@example.com","template":"deadline-alert","locale":"ja","data":{}}'`),
+    none: () => empty(t('mail.none'), t('mail.noneText'), `curl -i BASE/mail -H 'Content-Type: application/json' -H "Idempotency-Key: $(uuidgen)" \\\n  -d '{"to":"you@example.com","template":"reservation-expired-refunded","locale":"ja","data":{"reservationId":"r-1","refundAmount":5000,"currency":"JPY"}}'`),
     absent,
   });
   put(view.root, header(t('nav.mail'), { lead: t('mail.lead') }), sections('/console/mail'), laneState(view), node);

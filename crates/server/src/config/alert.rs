@@ -5,6 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tashika_domain::alert::Severity;
 use tashika_domain::alert::rules::{Rule, defaults};
+use tashika_domain::mail::Address;
 
 use super::{Reader, Value, some};
 
@@ -31,12 +32,9 @@ pub(super) fn alerts(read: &mut Reader) -> AlertConfig {
         Value::Words(words) => words.clone(),
         other => unreachable!("ALERT_MAIL_TO is {other:?}"),
     };
-    // SEAM: mail. To be dropped with the one in `domain::alert::notify`.
-    if !mail_to.is_empty() {
-        read.problems.push(
-            "ALERT_MAIL_TO: this version sends no mail; use ALERT_WEBHOOK_URL, or leave it empty"
-                .to_owned(),
-        );
+    let mut wrong = mail_to.iter().filter(|to| to.parse::<Address>().is_err());
+    if let Some(to) = wrong.next() {
+        read.problems.push(format!("ALERT_MAIL_TO: {to:?} is not an address"));
     }
     AlertConfig {
         every: read.span("ALERT_INTERVAL_SEC"),

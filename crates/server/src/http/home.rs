@@ -6,15 +6,22 @@ use std::fmt::Write as _;
 
 use http::HeaderMap;
 use http::header::HOST;
-use utoipa::openapi::{OpenApi, path::Operation};
+use utoipa::openapi::{OpenApi, RefOr, Required, path::Operation};
 
 use super::language::Language;
 
 /// What the page needs to know about this server.
 pub(super) struct Home {
-    /// Method, path, summary.
-    operations: Vec<[String; 3]>,
+    operations: Vec<Listed>,
     needs_token: bool,
+}
+
+struct Listed {
+    method: &'static str,
+    path: String,
+    summary: String,
+    /// Following the path is all it takes.
+    is_link: bool,
 }
 
 /// The first order's key: repeating the line shows what a repeat does.
@@ -31,15 +38,16 @@ impl Home {
                 ("DELETE", &item.delete),
             ];
             methods.into_iter().filter_map(move |(method, operation)| {
-                let summary = summary(operation.as_ref()?);
-                Some([method.to_owned(), path.clone(), summary])
+                let operation = operation.as_ref()?;
+                let is_link = method == "GET" && !path.contains('{') && !needs_parameter(operation);
+                Some(Listed { method, path: path.clone(), summary: summary(operation), is_link })
             })
         });
         Self { operations: operations.collect(), needs_token }
     }
 
     fn has(&self, method: &str, path: &str) -> bool {
-        self.operations.iter().any(|[m, p, _]| m == method && p == path)
+        self.operations.iter().any(|listed| listed.method == method && listed.path == path)
     }
 
     pub(super) fn render(&self, language: Language, headers: &HeaderMap) -> String {
@@ -109,8 +117,9 @@ impl Home {
     fn list(&self, language: Language) -> String {
         let mut html = format!("<h2>{}</h2>\n", language.pick("What is here", "使えるもの"));
         html.push_str("<ul class=\"paths\">\n");
-        for [method, path, summary] in &self.operations {
-            push(&mut html, &format!("<li>{} {}</li>", entry(method, path), with_code(summary)));
+        for Listed { method, path, summary, is_link } in &self.operations {
+            let entry = entry(method, path, *is_link);
+            push(&mut html, &format!("<li>{entry} {}</li>", with_code(summary)));
         }
         for (path, english, japanese) in [
             ("/docs", "browse and try the API", "API を閲覧・試行"),
@@ -118,22 +127,25 @@ impl Home {
             ("/openapi.json", "the API's description for programs", "プログラム向けの API 記述"),
         ] {
             let text = language.pick(english, japanese);
-            push(&mut html, &format!("<li>{} {text}</li>", entry("GET", path)));
+            push(&mut html, &format!("<li>{} {text}</li>", entry("GET", path, true)));
         }
         html.push_str("</ul>\n");
         html
     }
 }
 
-/// Method and path, as a link where following it is all it takes.
-fn entry(method: &str, path: &str) -> String {
+fn needs_parameter(operation: &Operation) -> bool {
+    let mut parameters = operation.parameters.iter().flatten();
+    parameters.any(|known| {
+        matches!(known, RefOr::T(parameter) if matches!(parameter.required, Required::True))
+    })
+}
+
+/// Method and path.
+fn entry(method: &str, path: &str, is_link: bool) -> String {
     let path = escape(path);
     let code = format!("<code><b>{method}</b> {path}</code>");
-    if method == "GET" && !path.contains('{') {
-        format!("<a href=\"{path}\">{code}</a>")
-    } else {
-        code
-    }
+    if is_link { format!("<a href=\"{path}\">{code}</a>") } else { code }
 }
 
 fn summary(operation: &Operation) -> String {
@@ -228,7 +240,12 @@ mod tests {
         let page = home.render(Language::English, &HeaderMap::new());
         assert!(!page.contains("/do/order"));
         let home = Home {
-            operations: vec![["POST".into(), "/do/order".into(), "Send an order".into()]],
+            operations: vec![Listed {
+                method: "POST",
+                path: "/do/order".into(),
+                summary: "Send an order".into(),
+                is_link: false,
+            }],
             needs_token: true,
         };
         let page = home.render(Language::Japanese, &HeaderMap::new());

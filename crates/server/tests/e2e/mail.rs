@@ -135,7 +135,7 @@ async fn a_wrong_login_stops_the_lane_until_somebody_says_so(db: TestDb) {
     let mail = server.mail(sent["id"].as_str().unwrap()).await;
     assert_eq!((&mail["status"], &mail["attempts"]), (&json!("queued"), &json!(0)));
     let alerts = server.get("/alerts").await.json();
-    assert_eq!(alerts["items"][0]["rule"], "mail_refused_by_configuration", "{alerts}");
+    assert_eq!(alerts["items"][0]["rule"], "mail_lane_stopped", "{alerts}");
     office.server.set(json!({"login": "required"})).await;
     let resumed = server.ask(Request::new("POST", "/mail/resume")).await;
     assert_eq!((resumed.status, &resumed.json()["resumed"]), (200, &json!(true)), "{resumed:?}");

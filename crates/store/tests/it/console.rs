@@ -1,7 +1,7 @@
 //! What the console asks.
 
 use tashika_domain::Lane;
-use tashika_store::{Counted, EffectFilter};
+use tashika_store::{Counted, EffectFilter, RaceFilter};
 use uuid::Uuid;
 
 use crate::support::*;
@@ -89,7 +89,7 @@ async fn counting_ends_at_its_limit(db: Db) {
     done(&store, held.iter().map(|effect| abort(lease(effect), false, at(2)))).await;
     assert_eq!(store.counted(Counted::AbortedEffects, 5).await.unwrap(), 5);
     assert_eq!(store.counted(Counted::AbortedEffects, 50).await.unwrap(), 7);
-    assert_eq!(store.races(None, 5).await.unwrap(), []);
+    assert_eq!(store.races(&RaceFilter::default(), 5).await.unwrap(), []);
 }
 
 async fn the_newest_row_of_every_table_is_told(db: Db) {

@@ -272,7 +272,10 @@ async fn every_read_works_on_an_empty_database(db: Db) {
     assert_eq!(store.prune_quotas(0).await.unwrap(), 0);
     store.worker_gone("nobody").await.unwrap();
     store.return_quota("nobody", 1, 1).await.unwrap();
-    assert!(db.content().await.values().all(Vec::is_empty));
+    // The one row of this table comes with it.
+    let mut content = db.content().await;
+    content.remove("mail_control");
+    assert!(content.values().all(Vec::is_empty));
 }
 
 async fn pruning_removes_what_is_settled_and_over(db: Db) {

@@ -6,7 +6,7 @@ use super::{Comparison, Counter, Measure, Rule};
 use crate::alert::Severity;
 use crate::alert::Severity::{Critical, High, Warning};
 use crate::text::Text;
-use crate::{case, order, payment};
+use crate::{case, order, payment, render, reservation};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MINUTE_5: Duration = Duration::from_secs(300);
@@ -83,12 +83,13 @@ impl Rule {
 }
 
 /// The kinds of cases that there are: each has a gauge, also while there is none.
-pub const CASE_KINDS: [&str; 5] = [
+pub const CASE_KINDS: [&str; 6] = [
     payment::CASE_UNKNOWN,
     payment::CASE_DIFFERENCE,
     order::CASE_UNANSWERED,
     case::DEAD_LETTER,
-    case::RENDER_FAILED,
+    render::CASE_FAILED,
+    reservation::CASE_REFUND,
 ];
 
 /// Every rule.

@@ -48,12 +48,12 @@ await browser(async (chromium) => {
   await until(page, 'the case', () => document.querySelector('.choices'));
   check((await text(page, 'main')).includes('nobody knew'), 'the picture of the timeline');
   await screenshot(page, 'flow-case');
-  await press(page, 'It was charged', '.choices');
+  await press(page, 'The money was taken', '.choices');
   await page.waitForSelector('dialog[open]');
   check((await text(page, '.consequence')).includes('AUTHORIZED'), 'the consequence in words');
   await page.type('#note', 'seen at the gateway');
   await screenshot(page, 'flow-confirm');
-  await press(page, 'It was charged', 'dialog');
+  await press(page, 'The money was taken', 'dialog');
   await until(page, 'the end of the case', () => document.querySelector('.title-row .badge')?.textContent === 'resolved');
   const after = await api(`/payments/${payment.id}`);
   same([after.status, after.verificationFailed], ['AUTHORIZED', false], 'the payment');
