@@ -22,3 +22,16 @@ pub mod webhook;
 mod limits;
 
 pub use limits::Limits;
+
+/// Who asks, and under which key.
+#[derive(Clone, Debug)]
+pub struct Caller<'a> {
+    /// The `Idempotency-Key` header.
+    pub key: Option<&'a str>,
+    /// On whose behalf (`X-User-Id`); must be the user whose it is.
+    pub user: Option<&'a str>,
+    pub traceparent: Option<String>,
+}
+
+/// How often a change is decided again because somebody else was faster; this often is a defect.
+pub(crate) const DECISIONS: usize = 100;

@@ -18,7 +18,6 @@ use tashika_domain::alert::rules::{Measure, Rule};
 use tashika_domain::alert::watch::{Reading, Step, Telling, look, telling};
 use tashika_domain::alert::{Alert, AlertState, Announced, Severity, Silenced};
 use tashika_domain::case::{Case, CaseResolution, CaseStatus, DEAD_LETTER};
-use tashika_domain::mail::control;
 use tashika_domain::{Changes, EffectId, Status, Timestamp, Write, message};
 use tashika_store::{CaseFilter, CommitError, StoreError};
 use tokio::sync::Mutex;
@@ -98,7 +97,6 @@ impl Watchman {
         let mut memory = self.memory.lock().await;
         let facts = readings::facts(&self.engine, now).await?;
         let store = &self.engine.store;
-        self.watch_mail_quota(facts.mails, now).await?;
         let open = store.alerts_open(ALERTS).await?;
         let silences = store.silences(now).await?;
         let mut told: BTreeSet<Uuid> = BTreeSet::new();
@@ -124,21 +122,6 @@ impl Watchman {
         }
         self.show(&store.alerts_open(ALERTS).await?);
         self.tidy(&mut memory, now).await
-    }
-
-    async fn watch_mail_quota(&self, used: i64, now: Timestamp) -> Result<(), StoreError> {
-        let store = &self.engine.store;
-        let open = store.alerts_open(ALERTS).await?;
-        let firing = open.iter().any(|alert| {
-            alert.rule == control::RULE_QUOTA_NEAR && alert.state == AlertState::Firing
-        });
-        let quota = self.engine.settings.mail_quota;
-        let id = self.engine.ids.uuid();
-        let Some(write) = control::quota_near(used, quota, firing, id, now) else { return Ok(()) };
-        match store.commit(Changes::from(write)).await {
-            Err(CommitError::Store(error)) => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        }
     }
 
     fn step(

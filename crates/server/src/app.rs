@@ -6,6 +6,7 @@
 mod outside;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use tashika_domain::alert::notify::Channels;
@@ -385,19 +386,19 @@ impl App {
     /// What callers may do with payments, in the hands of a running engine.
     #[must_use]
     pub fn payments(&self, config: &Config, engine: &Arc<Engine>) -> Payments {
-        // A caller must be told what is known, and not be cut off.
-        let longest = config.http.request_timeout * 9 / 10;
-        let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
-        Payments::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
+        Payments::new(Arc::clone(engine), Arc::clone(&self.till), answer_within(config))
     }
 
     /// What callers may do with reservations, in the hands of a running engine.
     #[must_use]
     pub fn reservations(&self, config: &Config, engine: &Arc<Engine>) -> Reservations {
-        let longest = config.http.request_timeout * 9 / 10;
-        let answer_within = (config.payments.timeout + ANSWER_MARGIN).min(longest);
-        Reservations::new(Arc::clone(engine), Arc::clone(&self.till), answer_within)
+        Reservations::new(Arc::clone(engine), Arc::clone(&self.till), answer_within(config))
     }
+}
+
+/// How long a caller waits for a gateway at most: told what is known then, and not cut off.
+fn answer_within(config: &Config) -> Duration {
+    (config.payments.timeout + ANSWER_MARGIN).min(config.http.request_timeout * 9 / 10)
 }
 
 /// `hostname:pid:…`, the last part new with every start: process ids come back.

@@ -64,6 +64,15 @@ pub use router::Shell;
 
 use tashika_store::StoreError;
 
+/// Runs to its end even if the client hangs up: what has begun must be written down.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
+    use tracing::Instrument as _;
+    let work = tokio::spawn(work.in_current_span());
+    work.await.map_err(|_| Problem::new(Code::InternalError))
+}
+
 /// The store could not do its part: the caller should repeat the request, and an operator look.
 fn unavailable(error: &StoreError) -> Problem {
     tracing::error!(%error, "the store is not available");

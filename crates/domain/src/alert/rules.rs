@@ -64,6 +64,8 @@ pub enum Measure {
     OldestDeadLetter,
     /// Effects that wait to be sent.
     OutboxPending,
+    /// What was sent of the mails that may be sent in 24 hours, in percent.
+    MailQuotaUsed,
     /// Races of a scenario that ended in a way, in the window.
     Races { scenario: &'static str, resolution: &'static str },
     /// How much a counter of this process grew in the window.
@@ -137,7 +139,9 @@ impl Measure {
             Self::OldestDeadLetter => "max(queue_dlq_oldest_seconds)".to_owned(),
             Self::OutboxPending => "max(outbox_pending_count)".to_owned(),
             // The database knows, and the watchman tells.
-            Self::Races { .. } => format!("max(alert_value{{rule=\"{rule}\"}})"),
+            Self::Races { .. } | Self::MailQuotaUsed => {
+                format!("max(alert_value{{rule=\"{rule}\"}})")
+            }
             Self::Reported => format!("max(alert_firing{{rule=\"{rule}\"}})"),
             Self::Increase(counter) => format!("sum(increase({}[{span}]))", counter.selector("")),
             Self::Share { part, whole } => {

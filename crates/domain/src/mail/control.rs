@@ -17,8 +17,6 @@ use crate::time::Timestamp;
 
 pub const RULE_QUOTA: &str = "mail_quota_used_up";
 pub const RULE_CONFIGURATION: &str = "mail_lane_stopped";
-/// Fired by the watchman.
-pub const RULE_QUOTA_NEAR: &str = "mail_quota_near";
 pub const RULE_THROTTLED: &str = "mail_throttled";
 
 /// How long the lane goes at half its pace after the server found it too fast.
@@ -172,26 +170,6 @@ pub fn slow(control: &Control, why: &str, now: Timestamp) -> Changes {
         now,
     };
     Changes::from(Write::MailControlUpdate(Box::new(after))).with(Write::FireAlert(alert))
-}
-
-/// The alert about a quota that is nearly used up: fired, resolved, or left as it is.
-#[must_use]
-pub fn quota_near(used: i64, quota: i64, firing: bool, id: Uuid, now: Timestamp) -> Option<Write> {
-    let near = quota > 0 && used >= quota - quota / 10;
-    let (rule, subject) = (RULE_QUOTA_NEAR, "mail".to_owned());
-    match (near, firing) {
-        (true, false) => Some(Write::FireAlert(NewAlert {
-            id,
-            rule,
-            subject,
-            severity: Severity::Warning,
-            message: "nine tenths of the mail quota are used up",
-            labels: json!({"used": used.to_string(), "quota": quota.to_string()}).to_string(),
-            now,
-        })),
-        (false, true) => Some(Write::ResolveAlert(AlertResolution { rule, subject, now })),
-        _ => None,
-    }
 }
 
 /// The lane is open again, because of an operator, a probe or the time.

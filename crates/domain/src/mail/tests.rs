@@ -95,15 +95,3 @@ fn the_message_id_is_that_of_the_delivery() {
         "00000000000000000000000000000007@mail.example.com"
     );
 }
-
-#[test]
-fn nine_tenths_of_the_quota_are_an_alert_once() {
-    use super::control::quota_near;
-    let now = Timestamp::from_micros(0);
-    let decided = |used, quota, firing| quota_near(used, quota, firing, Uuid::nil(), now);
-    assert!(matches!(decided(90, 100, false), Some(Write::FireAlert(_))));
-    assert_eq!(decided(95, 100, true), None, "it fires already");
-    assert!(matches!(decided(89, 100, true), Some(Write::ResolveAlert(_))));
-    assert_eq!(decided(89, 100, false), None);
-    assert_eq!(decided(1_000_000, 0, false), None, "no quota");
-}

@@ -8,7 +8,8 @@ use tashika_domain::{Changes, Timestamp};
 use tashika_store::{CommitError, MessageFilter};
 use uuid::Uuid;
 
-use super::message::{DECISIONS, Messages, QueueError};
+use super::DECISIONS;
+use super::message::{Messages, QueueError};
 
 impl Messages {
     /// A page of dead letters.

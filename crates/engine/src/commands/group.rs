@@ -5,7 +5,8 @@ use tashika_domain::message::address::check_url;
 use tashika_domain::message::asked::Headers;
 use tashika_domain::message::group::{Endpoint, EndpointRef, Group};
 
-use super::message::{DECISIONS, Messages, QueueError};
+use super::DECISIONS;
+use super::message::{Messages, QueueError};
 use super::queue::crowded;
 
 /// URLs of one group.

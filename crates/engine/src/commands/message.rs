@@ -19,6 +19,7 @@ use tashika_providers::guard::Guard;
 use tashika_store::{CommitError, Key, MessageFilter, Store, StoreError};
 use uuid::Uuid;
 
+use super::DECISIONS;
 use crate::clock::{Clock, Ids};
 use crate::gatekeeper::Gates;
 use crate::hand::Hand;
@@ -103,9 +104,6 @@ impl QueueError {
 pub fn in_batch(place: usize, why: &str) -> String {
     format!("batch item {place}: {why}")
 }
-
-/// How often a change is decided again because somebody else was faster.
-pub(crate) const DECISIONS: usize = 100;
 
 impl Messages {
     #[must_use]

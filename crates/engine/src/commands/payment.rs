@@ -41,15 +41,7 @@ pub struct Payments {
     answer_within: Duration,
 }
 
-/// Who asks, and under which key.
-#[derive(Clone, Debug)]
-pub struct Caller<'a> {
-    /// The `Idempotency-Key` header.
-    pub key: Option<&'a str>,
-    /// On whose behalf (`X-User-Id`); must be the payment's own user.
-    pub user: Option<&'a str>,
-    pub traceparent: Option<String>,
-}
+pub use super::Caller;
 
 /// What a caller is answered: the payment, and how that is told over HTTP.
 #[derive(Clone, Debug, PartialEq)]

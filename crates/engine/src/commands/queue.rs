@@ -7,7 +7,8 @@ use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_store::{CommitError, MessageFilter, StoreError};
 
-use super::message::{DECISIONS, Messages, QueueError};
+use super::DECISIONS;
+use super::message::{Messages, QueueError};
 use crate::gatekeeper::Gate;
 
 /// A queue and how many wait in it.

@@ -12,10 +12,8 @@ use tashika_domain::render::{Illegal, KIND, Render};
 use tashika_store::{CommitError, RenderFilter, StoreError};
 use uuid::Uuid;
 
+use super::DECISIONS;
 use crate::render::{Studio, report};
-
-/// How often a decision is taken again because somebody else was faster; this often is a defect.
-const DECISIONS_MAX: u32 = 100;
 
 /// What callers may do with renders.
 pub struct Renders(pub Arc<Studio>);
@@ -88,7 +86,7 @@ impl Renders {
         decide: impl Fn(&Render) -> Result<Changes, Illegal>,
     ) -> Result<RenderView, RenderError> {
         let store = &self.0.store;
-        for _ in 0..DECISIONS_MAX {
+        for _ in 0..DECISIONS {
             let render = store.render(id).await?.ok_or(RenderError::NotFound)?;
             let changes = Arc::new(decide(&render)?);
             match store.commit(Arc::clone(&changes)).await {

@@ -36,15 +36,7 @@ pub struct Reservations {
     answer_within: Duration,
 }
 
-/// Who asks, and under which key.
-#[derive(Clone, Debug)]
-pub struct Caller<'a> {
-    /// The `Idempotency-Key` header.
-    pub key: Option<&'a str>,
-    /// On whose behalf (`X-User-Id`); must be the reservation's own user.
-    pub user: Option<&'a str>,
-    pub traceparent: Option<String>,
-}
+pub use super::Caller;
 
 /// A reservation, and whether it was there before.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,8 @@ use tashika_domain::message::spec::Spec;
 use tashika_domain::message::{Message, State};
 use tashika_domain::{Changes, Timestamp, Write};
 
-use super::message::{DECISIONS, Messages, QueueError, asked};
+use super::DECISIONS;
+use super::message::{Messages, QueueError, asked};
 use super::queue::crowded;
 
 /// What a schedule is to do.

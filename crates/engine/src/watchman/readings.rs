@@ -23,7 +23,7 @@ pub(super) struct Facts {
     oldest_letter: Duration,
     cases: BTreeMap<String, i64>,
     /// Mails in the last 24 hours.
-    pub(super) mails: i64,
+    mails: i64,
 }
 
 /// Reads them, and shows them to Prometheus.
@@ -67,6 +67,13 @@ async fn mail(store: &Store, quota: i64, now: Timestamp) -> Result<i64, StoreErr
     Ok(used)
 }
 
+/// The share of the quota that is used up, in percent. Without a quota there is none.
+#[expect(clippy::cast_precision_loss, reason = "a share needs no last digit")]
+fn quota_used(mails: i64, quota: i64) -> Option<Reading> {
+    let value = mails as f64 * 100.0 / quota as f64;
+    (quota > 0).then(|| Reading { value, ..count(mails) })
+}
+
 /// The value of one rule. `None`: too little happened to say anything, or others say it.
 pub(super) async fn read(
     engine: &Engine,
@@ -84,6 +91,7 @@ pub(super) async fn read(
             Some(Reading { value, ..count(facts.dead_letters) })
         }
         Measure::OutboxPending => Some(count(facts.pending)),
+        Measure::MailQuotaUsed => quota_used(facts.mails, engine.settings.mail_quota),
         Measure::OpenCases(kind) => Some(open_cases(&engine.store, *kind, facts).await?),
         Measure::Races { scenario, resolution } => {
             let since = now.minus(rule.window);

@@ -12,6 +12,7 @@ use tashika_domain::alert::rules::{Counter, Measure, Rule, defaults};
 use tashika_domain::alert::{Alert, AlertResolution, AlertState, NewAlert, Severity};
 use tashika_domain::case::{CaseResolution, NewCase};
 use tashika_domain::changes::Withdraw;
+use tashika_domain::mail::pace::{Leave, Limits};
 use tashika_domain::message::asked::Asked;
 use tashika_domain::message::{Draft, Message, State, accept};
 use tashika_domain::outcome::Reason;
@@ -22,7 +23,7 @@ use tashika_domain::payment::{
 use tashika_domain::race::NewRace;
 use tashika_domain::{Changes, EffectId, Lane, NewEffect, Timestamp, Write};
 use tashika_engine::{AlertSettings, Clock, Engine, Ids, Meter, Settings, Watchman};
-use tashika_store::{AlertFilter, Store};
+use tashika_store::{AlertFilter, PermitWish, Store};
 use tashika_testkit::database::TestDb;
 use uuid::Uuid;
 
@@ -69,7 +70,7 @@ impl Tower {
     pub fn with(store: Store, alerts: AlertSettings) -> Self {
         let clock = Clock::simulated(START);
         let meter = Arc::new(Meter::default());
-        let settings = Settings { alerts, ..settings("host:1:a") };
+        let settings = Settings { alerts, mail_quota: 100, ..settings("host:1:a") };
         let engine = Engine::new(store.clone(), clock, Ids::random(clock), settings)
             .metered(Arc::clone(&meter));
         Self { store, meter, watchman: Watchman::new(Arc::new(engine)) }
@@ -129,6 +130,20 @@ impl Tower {
         (0..times).for_each(|_| histogram.record(value));
     }
 
+    async fn send_mails(&self, many: u64, now: Timestamp) {
+        for number in 0..many {
+            let wish = PermitWish {
+                id: uuid(u128::from(number) + 1),
+                worker: "host:1:a".to_owned(),
+                now,
+                limits: Limits { rate_per_sec: 1000.0, daily_quota: 100 },
+                at_most: Duration::from_secs(1),
+            };
+            let answer = self.store.take_mail_permit(wish).await.unwrap();
+            assert_eq!(answer.leave, Leave::Granted);
+        }
+    }
+
     /// Gives a rule its cause: exactly `many`, where it is counted.
     pub async fn heat(&self, rule: &Rule, many: u64, now: Timestamp) {
         match &rule.measure {
@@ -152,6 +167,7 @@ impl Tower {
             Measure::Races { scenario, resolution } => {
                 self.done((0..many).map(|n| Write::Race(race(scenario, resolution, n, now)))).await;
             }
+            Measure::MailQuotaUsed => self.send_mails(many, now).await,
             Measure::Increase(counter) => self.count(*counter, many),
             // Of a thousand.
             Measure::Share { part, whole } => {
@@ -205,6 +221,11 @@ impl Tower {
             Measure::OutboxPending => {
                 let withdraw = |n| Withdraw { id: waiting(n, now).id, now, code: "GONE" };
                 self.done((0..many).map(|n| Write::Withdraw(withdraw(n)))).await;
+            }
+            // They are forgotten when the window is over, wherever the database's clock stands.
+            Measure::MailQuotaUsed => {
+                let late = Clock::System.now().plus(Duration::from_secs(3 * 24 * 3600));
+                self.store.prune_mail_quota(late).await.unwrap();
             }
             Measure::Reported => {
                 let (rule, subject) = (rule.name, "lane".to_owned());

@@ -46,7 +46,7 @@ const AMOUNTS: [(&str, u64, u64); 19] = [
     ("render_refund", 0, 1),
     ("manual_case", 0, 1),
     ("mail_lane_stopped", 0, 1),
-    ("mail_quota_near", 0, 1),
+    ("mail_quota_near", 89, 90),
     ("availability", 10, 11),
     ("store_slow", 900, 2_000),
 ];

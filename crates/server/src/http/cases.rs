@@ -25,7 +25,7 @@ use super::operator::who;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
 use super::schema::{CaseActionSchema, CaseSchema, CasesSchema, DossierSchema};
-use super::unavailable;
+use super::{to_its_end, unavailable};
 
 pub fn routes(desk: Arc<Desk>) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -138,10 +138,7 @@ async fn act(
         return Err(Problem::violations(vec![Violation { field: "note".to_owned(), problem }]));
     }
     let decision = Decision { action, note, who };
-    // Runs to its end even if the client hangs up: what has begun must be written down.
-    let work = async move { desk.act(id, &decision, &body).await };
-    let work = tokio::spawn(tracing::Instrument::in_current_span(work));
-    let case = work.await.map_err(|_| Problem::new(Code::InternalError))?;
+    let case = to_its_end(async move { desk.act(id, &decision, &body).await }).await?;
     Ok(Json(item(&case.map_err(|error| refusal(&error))?)).into_response())
 }
 

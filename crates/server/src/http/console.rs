@@ -114,7 +114,6 @@ pub fn open_routes(face: &Arc<Face>) -> OpenApiRouter {
 pub fn protected_routes(face: &Arc<Face>) -> OpenApiRouter {
     OpenApiRouter::new()
         .route("/console/api/overview", get(overview::overview))
-        .route("/console/api/races", get(overview::races))
         .route("/console/api/live", get(live::listen))
         .route("/console/api/settings", get(settings::settings))
         .route("/console/api/messages", get(messages::list))

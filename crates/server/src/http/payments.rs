@@ -32,7 +32,7 @@ use super::schema::{
     AmountSchema, PaymentRequestSchema, PaymentSchema, PaymentsSchema, RefundRequestSchema,
     ResolveRequestSchema, TimelineSchema,
 };
-use super::unavailable;
+use super::{to_its_end, unavailable};
 use crate::telemetry::Traceparent;
 
 /// What the handlers share.
@@ -93,7 +93,8 @@ async fn create(
 ) -> Result<Response, Problem> {
     let caller = OwnedCaller::read(&headers, traceparent)?;
     let payments = Arc::clone(&face.payments);
-    let answer = detached(async move { payments.create(caller.borrow(), &body).await }).await?;
+    let created = async move { payments.create(caller.borrow(), &body).await };
+    let answer = to_its_end(created).await?.map_err(refusal)?;
     Ok(face.answer(&answer))
 }
 
@@ -317,7 +318,7 @@ async fn verify(
     let user = user(&headers)?.map(str::to_owned);
     let payments = Arc::clone(&face.payments);
     let asked = async move { payments.verify(id, user.as_deref()).await };
-    let payment = detached(asked).await?;
+    let payment = to_its_end(asked).await?.map_err(refusal)?;
     let http_status = if payment.is_at_rest() { 200 } else { 202 };
     Ok(face.answer(&Answer { payment, http_status, replayed: false }))
 }
@@ -351,7 +352,7 @@ async fn resolve(
     let (resolution, note) = request::parse_resolution(&body).map_err(Problem::violations)?;
     let payments = Arc::clone(&face.payments);
     let decided = async move { payments.resolve(id, resolution, &note, &client.0).await };
-    let payment = detached(decided).await?;
+    let payment = to_its_end(decided).await?.map_err(refusal)?;
     Ok(json_answer(StatusCode::OK, &payment_json::payment(&payment)))
 }
 
@@ -368,7 +369,7 @@ impl Face {
         let id = parse(id)?;
         let payments = Arc::clone(&self.payments);
         let asked = async move { payments.ask(caller.borrow(), id, wish, &body).await };
-        Ok(self.answer(&detached(asked).await?))
+        Ok(self.answer(&to_its_end(asked).await?.map_err(refusal)?))
     }
 
     fn answer(&self, answer: &Answer) -> Response {
@@ -387,17 +388,6 @@ impl Face {
             mark_replayed(&mut response);
         }
         response
-    }
-}
-
-/// Runs to its end even if the client hangs up: what has begun must be written down.
-async fn detached<T: Send + 'static>(
-    work: impl Future<Output = Result<T, PaymentError>> + Send + 'static,
-) -> Result<T, Problem> {
-    use tracing::Instrument as _;
-    match tokio::spawn(work.in_current_span()).await {
-        Ok(result) => result.map_err(refusal),
-        Err(_) => Err(Problem::new(Code::InternalError)),
     }
 }
 

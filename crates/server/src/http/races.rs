@@ -51,7 +51,7 @@ async fn races(State(store): State<Store>, RawQuery(query): RawQuery) -> Result<
 }
 
 /// A race, in a list or with its subject.
-pub(super) fn race(race: &RaceRow) -> Value {
+pub(in crate::http) fn race(race: &RaceRow) -> Value {
     let details: Value = serde_json::from_str(&race.details).unwrap_or_default();
     json!({
         "id": race.id,

@@ -32,7 +32,7 @@ use super::schema::reservations::{
     CheckoutOpeningSchema, CheckoutSchema, HoldSchema, ReservationRequestSchema, ReservationSchema,
     ReservationsSchema, SlotsSchema,
 };
-use super::{races, unavailable};
+use super::{races, to_its_end, unavailable};
 use crate::telemetry::Traceparent;
 
 type Face = State<Arc<Reservations>>;
@@ -225,18 +225,12 @@ async fn check_out(
 ) -> Result<Response, Problem> {
     let (id, user) = (parse(&id)?, user(&headers)?.map(str::to_owned));
     let key = key(&headers)?.map(str::to_owned);
-    // Runs to its end even if the client hangs up: what has begun must be written down.
     let work = async move {
         let caller =
             Caller { key: key.as_deref(), user: user.as_deref(), traceparent: traceparent.0 };
         face.check_out(id, caller).await
     };
-    let opened = {
-        use tracing::Instrument as _;
-        tokio::spawn(work.in_current_span()).await
-    };
-    let opened = opened.map_err(|_| Problem::new(Code::InternalError))?;
-    Ok(match opened.map_err(refusal)? {
+    Ok(match to_its_end(work).await?.map_err(refusal)? {
         CheckedOut::Open(payment) => json_answer(StatusCode::OK, &session(&payment)),
         CheckedOut::Opening(payment) => {
             let body = json!({"status": "opening", "paymentId": payment.id});

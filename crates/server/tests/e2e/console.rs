@@ -110,7 +110,7 @@ async fn the_console_is_told_what_it_asks(db: TestDb) {
     assert_eq!(list(&format!("?id={}", all[0]["id"].as_str().unwrap())).await, all);
     assert_eq!(list("?state=queued").await.len(), 0);
     server.get("/console/api/messages?state=lost").await.is_problem(400, "BAD_REQUEST");
-    assert_eq!(server.get("/console/api/races").await.json()["items"], serde_json::json!([]));
+    assert_eq!(server.get("/races").await.json()["items"], serde_json::json!([]));
 
     let settings = server.get("/console/api/settings").await;
     assert!(!settings.body.contains(WEBHOOK_SECRET), "secrets are hidden");

@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::until;
+use tashika_testkit::on_both;
 
 use crate::support::mail::{Post, batch};
 use crate::support::{Request, Setup};
+
+on_both!(every_fault_ends_as_the_table_says);
 
 const RECIPIENTS: usize = 200;
 /// Above what we are set to, as 14 is above 12; a server that counts strictly.
@@ -41,10 +44,7 @@ fn fault_of(to: &str) -> &str {
     to.split(['+', '@']).next().unwrap()
 }
 
-/// The database has no part in what a mail server says: one of them is enough.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_fault_ends_as_the_table_says() {
-    let db = TestDb::sqlite();
+async fn every_fault_ends_as_the_table_says(db: TestDb) {
     let wanted = std::env::var("TASHIKA_MAIL_RECIPIENTS").ok();
     let total: usize = wanted.map_or(RECIPIENTS, |text| text.parse().unwrap());
     let office = Post::start(json!({"rate": SERVER_RATE})).await;

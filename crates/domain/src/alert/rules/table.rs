@@ -355,14 +355,15 @@ fn mail() -> Vec<Rule> {
         Rule::new(
             "mail_quota_near",
             Warning,
-            Measure::Reported,
-            0.0,
+            Measure::MailQuotaUsed,
+            90.0,
             Text::new("the mail quota is nearly used up", "メール送信の上限に近づいています"),
             Text::new(
                 "Mail above the quota waits for the next window.",
                 "上限を超えたメールは次の期間まで待ちます。",
             ),
-        ),
+        )
+        .at_least(),
     ]
 }
 

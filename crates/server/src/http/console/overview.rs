@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Map, Value, json};
 use tashika_domain::alert::AlertState;
 use tashika_domain::case::CaseStatus;
 use tashika_engine::Step;
-use tashika_store::{AlertFilter, CaseFilter, Counted, RaceFilter, RaceRow, StoreError};
+use tashika_store::{AlertFilter, CaseFilter, Counted, RaceFilter, StoreError};
 
 use super::Face;
-use crate::http::page::Query;
 use crate::http::problem::Problem;
-use crate::http::{cases, unavailable};
+use crate::http::{cases, races, unavailable};
 
 /// Counting ends here: more is shown as "1000+".
 const COUNT_MAX: i64 = 1000;
@@ -52,7 +51,7 @@ impl Face {
                 })
             })
             .collect();
-        let races = self.store.races(&RaceFilter::default(), NAMED).await?;
+        let seen = self.store.races(&RaceFilter::default(), NAMED).await?;
         let steps = self.engine.pulse().steps();
         Ok(json!({
             "node": self.engine.worker(),
@@ -61,7 +60,7 @@ impl Face {
             "counts": counts,
             "cases": open.iter().map(cases::case).collect::<Vec<_>>(),
             "alerts": alerts,
-            "races": races.iter().map(race).collect::<Vec<_>>(),
+            "races": seen.iter().map(races::race).collect::<Vec<_>>(),
             "steps": steps.iter().map(step).collect::<Vec<_>>(),
         }))
     }
@@ -86,27 +85,4 @@ fn step(step: &Step) -> Value {
     let waiting: Map<String, Value> =
         step.waiting.iter().map(|w| (w.lane.as_str().to_owned(), w.count.into())).collect();
     json!({"at": step.at, "sec": step.took.as_secs_f64(), "lanes": lanes, "waiting": waiting})
-}
-
-fn race(race: &RaceRow) -> Value {
-    json!({
-        "id": race.id,
-        "scenario": race.scenario,
-        "subjectType": race.subject_type,
-        "subjectId": race.subject_id,
-        "resolution": race.resolution,
-        "detectedAt": race.detected_at,
-    })
-}
-
-/// Every race that was seen and settled.
-pub(super) async fn races(
-    State(face): State<Arc<Face>>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
-    let page = Query::read(query.as_deref(), &[])?.page()?;
-    let filter = RaceFilter { before: page.before, ..RaceFilter::default() };
-    let found = face.store.races(&filter, page.fetch()).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|one| (one.id, race(one))).collect()))
 }
