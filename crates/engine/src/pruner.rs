@@ -1,7 +1,9 @@
 //! Forgets what is settled and over: ledger entries, effects, webhooks, quotas of past days.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tashika_domain::Timestamp;
 use tashika_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
@@ -9,6 +11,8 @@ use crate::engine::Engine;
 
 /// Rows per statement: short transactions, so that nobody waits for the cleaning.
 const BATCH: i64 = 1000;
+/// The longest period of a flow control: until it is over, what was let through is counted.
+const PERIOD_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 pub struct Pruner {
     engine: Arc<Engine>,
@@ -22,6 +26,7 @@ pub struct Pruned {
     pub quotas: u64,
     pub webhooks: u64,
     pub messages: u64,
+    pub flow_controls: u64,
     pub mails: u64,
     pub audit: u64,
     pub alerts: u64,
@@ -52,70 +57,67 @@ impl Pruner {
     }
 
     pub async fn run_once(&self) -> Result<Pruned, StoreError> {
-        let (store, now) = (&self.engine.store, self.engine.clock.now());
-        let mut pruned = Pruned::default();
+        let (store, settings) = (&self.engine.store, &self.engine.settings);
+        let now = self.engine.clock.now();
+        let ago = |keep| now.minus(keep);
+        let ledger = all(|| store.prune_ledger(now, BATCH)).await?;
+        let effects = self.effects(now).await?;
+        let before = ago(settings.keep_webhooks);
+        let webhooks = all(|| store.prune_webhook_events(before, BATCH)).await?;
+        let before = ago(settings.keep_messages);
+        let messages = all(|| store.prune_messages(before, BATCH)).await?;
+        all(|| store.prune_message_log(before, BATCH)).await?;
+        let before = ago(settings.keep_messages.max(PERIOD_MAX));
+        let flow_controls = all(|| store.prune_flow_controls(before, BATCH)).await?;
+        let before = ago(settings.alerts.keep);
+        let alerts = all(|| store.prune_alerts(before, BATCH)).await?;
+        let before = ago(settings.keep_mails);
+        let mails = all(|| store.prune_mails(before, BATCH)).await?;
+        all(|| store.prune_mail_batches(before, BATCH)).await?;
+        store.prune_mail_quota(now).await?;
+        let audit = match settings.keep_audit {
+            Some(keep) => all(|| store.prune_audit(ago(keep), BATCH)).await?,
+            None => 0,
+        };
+        // Yesterday's quota may still be asked for by a process whose clock is behind.
+        let quotas = store.prune_quotas(now.day() - 1).await?;
+        Ok(Pruned {
+            ledger,
+            effects,
+            quotas,
+            webhooks,
+            messages,
+            flow_controls,
+            mails,
+            audit,
+            alerts,
+        })
+    }
+
+    /// Effects are looked at in the order of their ids, also those that have to stay.
+    async fn effects(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let (mut pruned, mut after) = (0, None);
         loop {
-            let removed = store.prune_ledger(now, BATCH).await?;
-            pruned.ledger += removed;
-            if removed == 0 {
-                break;
-            }
-        }
-        let mut after = None;
-        loop {
-            let (removed, last) = store.prune_effects(now, after, BATCH).await?;
-            pruned.effects += removed;
+            let (removed, last) = self.engine.store.prune_effects(now, after, BATCH).await?;
+            pruned += removed;
             if last.is_none() {
-                break;
+                return Ok(pruned);
             }
             after = last;
         }
-        let before = now.minus(self.engine.settings.keep_webhooks);
-        loop {
-            let removed = store.prune_webhook_events(before, BATCH).await?;
-            pruned.webhooks += removed;
-            if removed == 0 {
-                break;
-            }
+    }
+}
+
+/// Batch after batch, until nothing is left to remove. Returns how many went.
+async fn all<F>(batch: impl Fn() -> F) -> Result<u64, StoreError>
+where
+    F: Future<Output = Result<u64, StoreError>>,
+{
+    let mut pruned = 0;
+    loop {
+        match batch().await? {
+            0 => return Ok(pruned),
+            removed => pruned += removed,
         }
-        let before = now.minus(self.engine.settings.keep_messages);
-        loop {
-            let removed = store.prune_messages(before, BATCH).await?;
-            pruned.messages += removed;
-            if removed == 0 {
-                break;
-            }
-        }
-        while store.prune_message_log(before, BATCH).await? > 0 {}
-        let before = now.minus(self.engine.settings.alerts.keep);
-        loop {
-            let removed = store.prune_alerts(before, BATCH).await?;
-            pruned.alerts += removed;
-            if removed == 0 {
-                break;
-            }
-        }
-        let before = now.minus(self.engine.settings.keep_mails);
-        loop {
-            let removed = store.prune_mails(before, BATCH).await?;
-            pruned.mails += removed;
-            if removed == 0 {
-                break;
-            }
-        }
-        while store.prune_mail_batches(before, BATCH).await? > 0 {}
-        store.prune_mail_quota(now).await?;
-        if let Some(keep) = self.engine.settings.keep_audit {
-            loop {
-                let removed = store.prune_audit(now.minus(keep), BATCH).await?;
-                pruned.audit += removed;
-                if removed == 0 {
-                    break;
-                }
-            }
-        }
-        // Yesterday's quota may still be asked for by a process whose clock is behind.
-        pruned.quotas = store.prune_quotas(now.day() - 1).await?;
-        Ok(pruned)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use tashika_domain::Timestamp;
 use tashika_domain::message::gate::FlowControl;
 use uuid::Uuid;
 
 use crate::Store;
 use crate::cell::Cell;
 use crate::error::{Key, StoreError};
-use crate::row::{Reader, Row};
+use crate::row::{Param, Reader, Row};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
 const FIXED: [Column; 3] = [("id", Kind::Uuid), ("key", Kind::Text), ("created_at", Kind::Time)];
@@ -89,5 +90,26 @@ impl Store {
     pub async fn flow_controls(&self) -> Result<Vec<FlowControl>, StoreError> {
         let sql = format!("{} where deleted_at is null order by key", TABLE.select());
         self.query(sql, vec![], parse).await
+    }
+
+    /// Forgets controls that only messages have set and for which none has come since `before`. The
+    /// next message brings its limits with it; what somebody paused or pinned stays.
+    pub async fn prune_flow_controls(
+        &self,
+        before: Timestamp,
+        limit: i64,
+    ) -> Result<u64, StoreError> {
+        let sql = "delete from flow_controls where id in (
+             select c.id from flow_controls c
+              where c.updated_at < $1 and c.period_start < $1
+                and not c.paused and not c.pinned_parallelism and not c.pinned_rate
+                and not exists (select 1 from messages m
+                                 where m.flow_key = c.key and m.state = 'throttled')
+                and not exists (select 1 from messages m
+                                 where m.flow_key = c.key and m.flow_key is not null
+                                   and m.state = 'ready')
+              limit $2)";
+        let params = vec![Param::Time(before), Param::Int(limit)];
+        self.execute(sql.to_owned(), params).await
     }
 }

@@ -1,18 +1,24 @@
 //! Gates that are not there any more, and keys that several processes share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tashika_domain::message::State;
 use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::{Changes, Write};
-use tashika_engine::KeyRing;
+use tashika_engine::commands::queue::Pin;
+use tashika_engine::{KeyRing, Pruner};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::on_both;
 
-use crate::queue_rig::{Node, Sink};
-use crate::support::stop;
+use crate::queue_rig::{Node, Sink, busy};
+use crate::support::{HOUR, stop};
 
-on_both!(a_gate_that_went_away_under_its_messages_comes_back, processes_sign_with_the_same_keys,);
+on_both!(
+    a_gate_that_went_away_under_its_messages_comes_back,
+    a_flow_control_that_nobody_uses_is_forgotten,
+    processes_sign_with_the_same_keys,
+);
 
 /// Deleted in the very moment in which somebody came in: nobody waits for ever.
 async fn a_gate_that_went_away_under_its_messages_comes_back(db: TestDb) {
@@ -36,6 +42,38 @@ async fn a_gate_that_went_away_under_its_messages_comes_back(db: TestDb) {
     let flow = node.messages.flow("k").await.unwrap();
     assert_eq!(flow.control.parallelism, Some(3), "with the limits that it asked for");
     assert!(node.messages.queue("q").await.is_ok());
+}
+
+/// Keys are often made of what a message is about, a customer or an order: each would stay for ever.
+async fn a_flow_control_that_nobody_uses_is_forgotten(db: TestDb) {
+    let (node, sink) = (Node::new(&db).await, Sink::fine().await);
+    let value = ("Upstash-Flow-Control-Value", "parallelism=3");
+    let with = |key| [("Upstash-Flow-Control-Key", key), value];
+    let running = node.start();
+    for key in ["over", "paused", "pinned"] {
+        let id = node.publish(&sink.url("/"), &with(key), "x").await;
+        node.ended(id, State::Delivered).await;
+    }
+    stop(running).await;
+    node.messages.pause_flow("paused", true).await.unwrap();
+    node.messages.pin_flow("pinned", Pin { parallelism: Some(2), ..Pin::default() }).await.unwrap();
+    node.publish(&sink.url("/"), &with("waits"), "x").await;
+
+    let later = Node::ahead(&db, HOUR * 24 * 8).await;
+    later.publish(&sink.url("/"), &with("new"), "x").await;
+    let pruner = Pruner::new(Arc::new(later.engine("host:1:a", &busy(), 64)));
+    assert_eq!(pruner.run_once().await.unwrap().flow_controls, 1);
+    let left = later.store.flow_controls().await.unwrap();
+    let left: Vec<_> = left.iter().map(|control| control.key.as_str()).collect();
+    assert_eq!(left, ["new", "paused", "pinned", "waits"]);
+    assert_eq!(pruner.run_once().await.unwrap().flow_controls, 0, "once");
+
+    let running = later.start();
+    let again = later.publish(&sink.url("/"), &with("over"), "x").await;
+    later.ended(again, State::Delivered).await;
+    stop(running).await;
+    let control = later.store.flow_control("over").await.unwrap().expect("it came back");
+    assert_eq!(control.parallelism, Some(3), "with the message's limits");
 }
 
 async fn processes_sign_with_the_same_keys(db: TestDb) {
