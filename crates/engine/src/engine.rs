@@ -52,6 +52,8 @@ pub struct Settings {
     pub alerts: AlertSettings,
     /// How long mails are kept, once they have ended.
     pub keep_mails: Duration,
+    /// How long renders are kept, once they have ended.
+    pub keep_renders: Duration,
     /// What may be sent in 24 hours, for the gauge; 0 is no limit.
     pub mail_quota: i64,
     /// Joins a span to the trace that an effect came from.
@@ -71,6 +73,7 @@ impl Default for Settings {
             keep_messages: Duration::from_secs(7 * 24 * 3600),
             alerts: AlertSettings::default(),
             keep_mails: Duration::from_secs(90 * 24 * 3600),
+            keep_renders: Duration::from_secs(365 * 24 * 3600),
             mail_quota: 0,
             join_trace: |_, _| {},
         }

@@ -28,6 +28,7 @@ pub struct Pruned {
     pub messages: u64,
     pub flow_controls: u64,
     pub mails: u64,
+    pub renders: u64,
     pub audit: u64,
     pub alerts: u64,
 }
@@ -75,6 +76,8 @@ impl Pruner {
         let mails = all(|| store.prune_mails(before, BATCH)).await?;
         all(|| store.prune_mail_batches(before, BATCH)).await?;
         store.prune_mail_quota(now).await?;
+        let before = ago(settings.keep_renders);
+        let renders = all(|| store.prune_renders(before, BATCH)).await?;
         let audit = match settings.keep_audit {
             Some(keep) => all(|| store.prune_audit(ago(keep), BATCH)).await?,
             None => 0,
@@ -89,6 +92,7 @@ impl Pruner {
             messages,
             flow_controls,
             mails,
+            renders,
             audit,
             alerts,
         })

@@ -272,6 +272,7 @@ impl App {
             keep_webhooks: config.webhooks.keep,
             keep_messages: config.queue.keep,
             keep_mails: config.mail.keep,
+            keep_renders: config.renders.keep,
             mail_quota: config.mail.limits.daily_quota,
             seal_every: config.seal_interval,
             keep_audit: config.keep_audit,

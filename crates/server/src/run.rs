@@ -47,6 +47,7 @@ pub fn sim(args: SimArgs, out: &mut impl Write) -> bool {
         SimProfile::Orders => sim::Profile::Orders,
         SimProfile::Payments => sim::Profile::Payments,
         SimProfile::Messages => sim::Profile::Messages,
+        SimProfile::Reservations => sim::Profile::Reservations,
     };
     let options = sim::Options { profile, seed, steps, runs, verbose, planted: None };
     sim::main(&options, out) == 0

@@ -1,5 +1,6 @@
 //! `renders`: one row per video that somebody has paid for.
 
+use tashika_domain::Timestamp;
 use tashika_domain::outcome::Reason;
 use tashika_domain::render::{Render, RenderStatus, Why};
 use uuid::Uuid;
@@ -144,6 +145,19 @@ impl Store {
         let filter =
             RenderFilter { reservation_id: Some(reservation_id), ..RenderFilter::default() };
         self.renders(&filter, 100).await
+    }
+
+    /// Forgets up to `limit` renders that are done or closed, and were when `before` came. What waits for
+    /// a person is not over.
+    pub async fn prune_renders(&self, before: Timestamp, limit: i64) -> Result<u64, StoreError> {
+        let sql = "delete from renders where id in (
+             select id from renders where id < $1 and updated_at < $2
+                and (status = 'done' or closed_at is not null)
+              order by id limit $3)";
+        // Ids begin with the time they were made.
+        let newest = Param::Uuid(tashika_domain::ids::floor(before));
+        let params = vec![newest, Param::Time(before), Param::Int(limit)];
+        self.execute(sql.to_owned(), params).await
     }
 
     /// A page of renders, newest first.

@@ -19,6 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::wire::{Heard, read, reply};
 
 const BASE: &str = "/edit/stage";
+const OUTPUTS: &str = "/outputs/";
 pub const KEY: &str = "the key to Shotstack";
 
 /// What goes wrong with a question.
@@ -54,6 +55,8 @@ struct State {
     slips: VecDeque<Slip>,
     /// What new renders are.
     begin_as: Option<&'static str>,
+    /// Where outputs can be fetched; without, their addresses lead nowhere.
+    outputs: Option<SocketAddr>,
     submissions: Vec<Submission>,
     /// The ids that were asked for with the right key, troubles included.
     asked: Vec<String>,
@@ -93,7 +96,14 @@ impl ShotstackServer {
 
     /// From now on, this is the render's status.
     pub fn render(&self, id: &str, status: &str) {
-        lock(&self.state).renders.insert(id.to_owned(), shown(id, status));
+        let mut state = lock(&self.state);
+        let render = shown(id, status, state.outputs);
+        state.renders.insert(id.to_owned(), render);
+    }
+
+    /// From now on, finished videos can be fetched from this server.
+    pub fn serve_outputs(&self) {
+        lock(&self.state).outputs = Some(self.address);
     }
 
     /// The next questions end like this, in this order.
@@ -136,8 +146,11 @@ impl Drop for ShotstackServer {
 }
 
 /// A render as it is answered.
-fn shown(id: &str, status: &str) -> Value {
-    let url = (status == "done").then(|| format!("https://cdn.shotstack.example/{id}.mp4"));
+fn shown(id: &str, status: &str, outputs: Option<SocketAddr>) -> Value {
+    let url = (status == "done").then(|| match outputs {
+        Some(address) => format!("http://{address}{OUTPUTS}{id}.mp4"),
+        None => format!("https://cdn.shotstack.example/{id}.mp4"),
+    });
     json!({"id": id, "owner": "us", "status": status, "url": url, "error": ""})
 }
 
@@ -160,7 +173,8 @@ fn submit(state: &mut State, heard: &Heard) -> Option<Vec<u8>> {
     let id = format!("render-{:04}", state.submissions.len() + 1);
     state.submissions.push(Submission { id: id.clone(), edit });
     let status = state.begin_as.unwrap_or("queued");
-    state.renders.insert(id.clone(), shown(&id, status));
+    let render = shown(&id, status, state.outputs);
+    state.renders.insert(id.clone(), render);
     if matches!(slip, Some(Slip::LostAfter)) {
         return None;
     }
@@ -195,6 +209,9 @@ fn respond(state: &mut State, heard: &Heard) -> Option<Vec<u8>> {
         json!({"success": success, "message": if success { "OK" } else { "Error" },
             "response": response})
     };
+    if let Some(name) = heard.path.strip_prefix(OUTPUTS) {
+        return Some(reply(200, "", &json!(format!("the video {name}"))));
+    }
     if heard.header("x-api-key") != Some(KEY) {
         state.strangers += 1;
         return Some(reply(403, "", &json!({"message": "Forbidden"})));

@@ -4,8 +4,9 @@
 //! chance decision comes from a stream of the seed: the same seed gives the same trace, to the byte,
 //! in every process and build. Called by `tashika sim` and by tests.
 //!
-//! - `orders`, `payments`, `messages`: the kinds of run ([`Profile`]), each with its world, its clients, its
-//!   person, its invariants and its planted mistakes.
+//! - `orders`, `payments`, `messages`, `reservations`: the kinds of run ([`Profile`]), each with its world, its
+//!   clients, its person, its invariants and its planted mistakes. Reservations are paid at the gateway of
+//!   `payments`.
 //! - `stage`, `log`, `tally`, `dice`: what every run has: the seed, the time, the trace.
 //! - `trouble`, `plan`: what goes wrong, and what that means for one request.
 //! - `life`, `fate`: a process from start to end; when it dies, its database files are copied as they
@@ -15,8 +16,8 @@
 //!
 //! What it does not cover: the loss of power (a process crash loses nothing that SQLite has handed
 //! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP,
-//! keys that are used again after the ledger has forgotten them, events to sinks, and webhooks that are
-//! forwarded.
+//! keys that are used again after the ledger has forgotten them, events to sinks, webhooks that are
+//! forwarded, letters beyond their being written, and the way of a render's callback before it is confirmed.
 
 mod dice;
 mod fate;
@@ -28,6 +29,7 @@ mod payments;
 mod plan;
 mod planted;
 mod report;
+mod reservations;
 mod stage;
 mod tally;
 mod trouble;
@@ -50,10 +52,11 @@ pub enum Profile {
     Orders,
     Payments,
     Messages,
+    Reservations,
 }
 
 impl Profile {
-    pub const ALL: [Self; 3] = [Self::Orders, Self::Payments, Self::Messages];
+    pub const ALL: [Self; 4] = [Self::Orders, Self::Payments, Self::Messages, Self::Reservations];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Profile {
             Self::Orders => "orders",
             Self::Payments => "payments",
             Self::Messages => "messages",
+            Self::Reservations => "reservations",
         }
     }
 }
@@ -100,6 +104,9 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
         Profile::Orders => play(orders::Scene::new(seed, steps, planted, verbose), profile),
         Profile::Payments => play(payments::Scene::new(seed, steps, planted, verbose), profile),
         Profile::Messages => play(messages::Scene::new(seed, steps, planted, verbose), profile),
+        Profile::Reservations => {
+            play(reservations::Scene::new(seed, steps, planted, verbose), profile)
+        }
     }
 }
 

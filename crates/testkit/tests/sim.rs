@@ -263,12 +263,90 @@ fn more_worlds_of_messages_break_no_promise() {
     messages_in_part(1);
 }
 
+/// The same for reservations: every fault, every race, and every transition of both machines (`Took…`,
+/// `Render…`). About a third of what happens in fifty worlds.
+const AT_LEAST_RESERVATIONS: [(Tally, u64); 60] = [
+    (Tally::CrashBeforeCommit, 10),
+    (Tally::CrashAfterCommit, 10),
+    (Tally::CrashInCall, 10),
+    (Tally::GracefulStop, 8),
+    (Tally::Stall, 15),
+    (Tally::Accepted, 400),
+    (Tally::Replayed, 150),
+    (Tally::Conflict, 40),
+    (Tally::Invalid, 50),
+    (Tally::Unheard, 5),
+    (Tally::SlotTaken, 700),
+    (Tally::CheckoutOpened, 250),
+    (Tally::CheckoutOpening, 200),
+    (Tally::CheckoutRefused, 500),
+    (Tally::CancelRefused, 100),
+    (Tally::Cancelled, 300),
+    (Tally::RequestLost, 15),
+    (Tally::ReplyLost, 50),
+    (Tally::ReplyLate, 15),
+    (Tally::ServerErrorAfterEffect, 8),
+    (Tally::Unreachable, 8),
+    (Tally::Busy, 30),
+    (Tally::Refused, 5),
+    (Tally::Working, 8),
+    (Tally::Duplicated, 30),
+    (Tally::ExecutedLate, 30),
+    (Tally::RepeatRecognised, 100),
+    (Tally::StatusLost, 15),
+    (Tally::WebhookTaken, 200),
+    (Tally::WebhookTakenUnheard, 15),
+    (Tally::WebhookDuplicate, 30),
+    (Tally::Retry, 200),
+    (Tally::Lapse, 15),
+    (Tally::CustomerPaid, 90),
+    (Tally::CustomerPaidLater, 15),
+    (Tally::MoneyNeverCame, 2),
+    (Tally::PageClosed, 15),
+    (Tally::TurnedBack, 10),
+    (Tally::RaceExpired, 20),
+    (Tally::RaceSlot, 50),
+    (Tally::RaceRender, 7),
+    (Tally::RaceCancel, 80),
+    (Tally::Letter, 35),
+    (Tally::TookPaid, 35),
+    (Tally::TookReclaimed, 20),
+    (Tally::TookDeadline, 180),
+    (Tally::TookCancelOfHold, 60),
+    (Tally::TookCancelOfConfirmed, 15),
+    (Tally::TookPaidWhenExpired, 25),
+    (Tally::TookPaidWhenCancelled, 12),
+    (Tally::RenderSubmitted, 60),
+    (Tally::RenderDoubted, 5),
+    (Tally::RenderFinished, 45),
+    (Tally::RenderTriedAgain, 15),
+    (Tally::RenderRetried, 2),
+    (Tally::RenderResolved, 2),
+    (Tally::RenderGivenUp, 7),
+    (Tally::RenderCancelled, 7),
+    (Tally::RenderLate, 5),
+    (Tally::Callback, 50),
+];
+
+#[test]
+fn worlds_of_reservations_break_no_promise() {
+    let reports = run_all(Profile::Reservations, 1..=50, 100);
+    kept(&reports, &AT_LEAST_RESERVATIONS);
+    let reservations: u64 = reports.iter().map(Report::reservations).sum();
+    println!("{reservations} reservations in {} worlds", reports.len());
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let hashes = |reports: Vec<Report>| -> BTreeMap<u64, (String, u64)> {
         reports.into_iter().map(|r| (r.seed, (r.trace_hash, r.trace_lines))).collect()
     };
-    let all = [(Profile::Orders, 100), (Profile::Payments, 40), (Profile::Messages, 40)];
+    let all = [
+        (Profile::Orders, 100),
+        (Profile::Payments, 40),
+        (Profile::Messages, 40),
+        (Profile::Reservations, 40),
+    ];
     for (profile, steps) in all {
         // Side by side and one after the other: neither threads nor what ran before may matter.
         let run = || hashes(run_all(profile, 41..=46, steps));
@@ -282,7 +360,7 @@ fn the_same_seed_gives_the_same_trace() {
 /// The rules that notice a mistake.
 fn found_by(mistake: Planted) -> &'static [&'static str] {
     match mistake {
-        Planted::LostIsRefused => &["failure is true"],
+        Planted::LostIsRefused | Planted::ClosesUnasked => &["failure is true"],
         Planted::NeverAsks => &["at most once"],
         Planted::FreshKeyPerAttempt => &["nothing is invented", "success is true"],
         Planted::AckBeforeCommit | Planted::AcksUnwritten => &["nothing is lost"],
@@ -301,6 +379,10 @@ fn found_by(mistake: Planted) -> &'static [&'static str] {
         }
         Planted::SkipsCallbacks => &["told of every attempt"],
         Planted::DropsKeys => &["one per key"],
+        Planted::CompleteIsPaid => &["paid for what is kept", "the truth in the end"],
+        Planted::RefundsAgain => &["refunds within captures", "the truth in the end"],
+        Planted::ConfirmsExpired => &["over stays over", "no money back for what is kept"],
+        Planted::RevivesRender => &["over stays over", "the whole story"],
     }
 }
 
@@ -313,6 +395,7 @@ fn planted_mistakes_are_found() {
                 Profile::Orders => 150,
                 Profile::Payments => 100,
                 Profile::Messages => 40,
+                Profile::Reservations => 80,
             };
             let options = Options { seed, steps, planted, ..Options::default() };
             let report = sim::run(&options).unwrap();

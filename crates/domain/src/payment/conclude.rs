@@ -112,6 +112,10 @@ pub fn conclude(
 
 /// The same for a page on which the customer pays. Opening it is repeated under its own key, closing
 /// it and asking about it are safe by nature: what was lost is tried again soon, as a customer waits.
+///
+/// A page that could not be opened, as far as anybody knows, is given up after that, and not left to a
+/// person: nobody was told where it is, so nobody can pay there, and the gateway closes it by itself. (A
+/// gateway that has answered 500 under a key says so for ever.) Its customer may ask for another one.
 fn conclude_checkout(draft: &mut Draft<'_>, effect: &Effect, heard: &Heard<'_>) -> Option<Verdict> {
     let subject = Subject::Operation(OperationKind::Checkout);
     record(draft, subject, heard);
@@ -133,7 +137,7 @@ fn conclude_checkout(draft: &mut Draft<'_>, effect: &Effect, heard: &Heard<'_>) 
             Err(unclear) => Err(unclear),
         },
         Outcome::Done(Finding::Payment(remote)) => adopt(draft, subject, remote),
-        Outcome::Refused(reason) if known || in_doubt || heard.via == Via::Asked => {
+        Outcome::Refused(reason) if known || heard.via == Via::Asked => {
             Err(Unclear::CannotAsk(reason.clone()))
         }
         Outcome::Refused(reason) => {
@@ -145,7 +149,7 @@ fn conclude_checkout(draft: &mut Draft<'_>, effect: &Effect, heard: &Heard<'_>) 
                 let run_at = draft.at.now.plus(wait.max(retry_in.unwrap_or_default()));
                 return Some(Verdict::Retry { run_at, reason: reason.clone(), in_doubt });
             }
-            None if known || in_doubt => Err(Unclear::Wait(reason.clone(), *retry_in)),
+            None if known => Err(Unclear::Wait(reason.clone(), *retry_in)),
             None => {
                 refuse(draft, subject, reason);
                 Ok(())
@@ -156,7 +160,11 @@ fn conclude_checkout(draft: &mut Draft<'_>, effect: &Effect, heard: &Heard<'_>) 
                 let run_at = draft.at.now.plus(wait);
                 return Some(Verdict::Retry { run_at, reason: reason.clone(), in_doubt: true });
             }
-            None => Err(Unclear::Wait(reason.clone(), None)),
+            None if known => Err(Unclear::Wait(reason.clone(), None)),
+            None => {
+                refuse(draft, subject, reason);
+                Ok(())
+            }
         },
     };
     Some(match step {

@@ -197,16 +197,17 @@ pub fn slot_lost(winner: &Reservation, id: uuid::Uuid, now: crate::time::Timesta
     }
 }
 
-/// A cancellation that was asked for again: the first one has done everything.
+/// A cancellation that was asked for again: the first one has done everything. The race is written with
+/// the reservation's next version, so that of many clicks at the same moment one writes it.
 #[must_use]
 pub fn cancelled_twice(
     reservation: &Reservation,
     id: uuid::Uuid,
     now: crate::time::Timestamp,
-) -> NewRace {
+) -> (Changes, NewRace) {
     let details = json!({"reservationId": reservation.id,
         "videoId": reservation.request.video_id, "cancelledAt": reservation.cancelled_at});
-    NewRace {
+    let race = NewRace {
         id,
         scenario: DUPLICATE_CANCEL,
         subject_type: KIND,
@@ -214,5 +215,9 @@ pub fn cancelled_twice(
         resolution: REFUNDED,
         details: details.to_string(),
         now,
-    }
+    };
+    let noted = Reservation { version: reservation.version + 1, ..reservation.clone() };
+    let changes =
+        Changes::from(Write::ReservationUpdate(Box::new(noted))).with(Write::Race(race.clone()));
+    (changes, race)
 }

@@ -178,13 +178,19 @@ impl Reservations {
         // Both were on their way at the same moment: a race, and not only a slot that is taken.
         if holder.created_at >= began_at {
             let race = slot_lost(&holder, self.engine.ids.uuid(), self.now());
-            self.write_down(&race, &holder).await?;
+            let changes = Changes::from(Write::Race(race.clone()));
+            self.write_down(changes, &race, &holder).await?;
         }
         Err(ReservationError::SlotTaken)
     }
 
-    async fn write_down(&self, race: &NewRace, reservation: &Reservation) -> Result<()> {
-        let changes = Changes::from(Write::Race(race.clone()));
+    /// Writes a race down; whoever comes second writes nothing.
+    async fn write_down(
+        &self,
+        changes: Changes,
+        race: &NewRace,
+        reservation: &Reservation,
+    ) -> Result<()> {
         match self.engine.store.commit(changes).await {
             Ok(()) => log_race(race, reservation.id, reservation.request.video_id),
             Err(CommitError::Store(error)) => return Err(error.into()),
@@ -289,8 +295,9 @@ impl Reservations {
         let view = self.view(reservation).await?;
         let known = view.races.iter().any(|race| race.scenario == DUPLICATE_CANCEL);
         if !known {
-            let race = cancelled_twice(&view.reservation, self.engine.ids.uuid(), self.now());
-            self.write_down(&race, &view.reservation).await?;
+            let (changes, race) =
+                cancelled_twice(&view.reservation, self.engine.ids.uuid(), self.now());
+            self.write_down(changes, &race, &view.reservation).await?;
         }
         Ok(view)
     }

@@ -93,6 +93,8 @@ mod renders;
 #[cfg(test)]
 mod reservations;
 #[cfg(test)]
+mod reservations_forced;
+#[cfg(test)]
 mod reservations_races;
 #[cfg(test)]
 mod reservations_renders;

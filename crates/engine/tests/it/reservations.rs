@@ -33,6 +33,7 @@ on_both!(
     a_checkout_is_the_same_page_however_often_it_is_asked_for,
     a_page_whose_answer_is_lost_is_opened_once,
     a_page_that_cannot_be_opened_leaves_the_hold,
+    a_page_that_is_answered_with_an_error_for_ever_leaves_room_for_another,
     the_end_of_the_hold_closes_the_page,
     a_page_that_is_cancelled_while_it_is_opened_is_closed,
     a_customer_who_paid_unheard_gets_the_money_back_when_the_page_is_closed,
@@ -318,8 +319,8 @@ async fn a_cancellation_that_is_clicked_often_gives_back_once(db: TestDb) {
     // The slot is free again.
     one.held("u-2", 3).await;
     let races = hall.scenarios(held.id).await;
-    assert!(races.iter().all(|(scenario, _)| scenario == "DUPLICATE_CANCEL"), "{races:?}");
-    assert!(!races.is_empty());
+    // Nine of ten were clicked in vain, and that is one race, however many came at the same moment.
+    assert_eq!(races, [("DUPLICATE_CANCEL".to_owned(), "REFUNDED".to_owned())]);
     one.stop().await;
     other.stop().await;
 }
@@ -386,6 +387,36 @@ async fn a_page_whose_answer_is_lost_is_opened_once(db: TestDb) {
     until_status(&hall, held.id, Status::Confirmed).await;
     workers.stop().await;
     hall.fair(held.id).await;
+}
+
+/// Found by killing the server: under its key the gateway repeats its 500, and a person was asked to say
+/// what nobody can have done.
+async fn a_page_that_is_answered_with_an_error_for_ever_leaves_room_for_another(db: TestDb) {
+    let hall = Hall::new(db).await;
+    hall.world.script(Operation::OpenCheckout, [Fault::fail_after()]);
+    let desk = hall.desk();
+    let held = desk.held("u-1", 3).await;
+    // The answer may say that it is being opened, or that it could not be.
+    drop(desk.reservations.check_out(held.id, nobody()).await);
+    let first = hall.payment_of(held.id).await.id;
+    let workers = hall.process(Duration::from_secs(300), &[Lane::PAYMENTS]);
+    until("the end of it", async || {
+        (hall.payment_of(held.id).await.status == payment::Status::Failed).then_some(())
+    })
+    .await;
+    workers.stop().await;
+    let cases = hall.store.cases_of(payment::KIND, &first.to_string()).await.unwrap();
+    assert!(cases.is_empty(), "nobody can have paid: {cases:?}");
+    let again = desk.check_out(held.id).await;
+    assert_ne!(again.id, first);
+    hall.customer_pays(held.id).await;
+    hall.deliver(&PAID, 1).await;
+    let webhooks = hall.process(Duration::ZERO, &[Lane::WEBHOOKS]);
+    until_status(&hall, held.id, Status::Confirmed).await;
+    webhooks.stop().await;
+    hall.settle().await;
+    assert_eq!(hall.fair(held.id).await, Status::Confirmed);
+    desk.stop().await;
 }
 
 async fn a_page_that_cannot_be_opened_leaves_the_hold(db: TestDb) {

@@ -35,23 +35,23 @@ on_both!(
 );
 
 /// The sandbox fails every attempt of this one.
-const FAILING: i64 = 9001;
+pub const FAILING: i64 = 9001;
 /// After the deadline of a failed render.
-const DAY_AFTER: Duration = Duration::from_secs(25 * 3600);
+pub const DAY_AFTER: Duration = Duration::from_secs(25 * 3600);
 
-fn quick() -> RenderRules {
+pub fn quick() -> RenderRules {
     let soon = Duration::from_millis(1);
     RenderRules { pause: soon, poll: soon, ..RenderRules::default() }
 }
 
-async fn hall(db: TestDb) -> Hall {
+pub async fn hall(db: TestDb) -> Hall {
     let mut hall = Hall::new(db).await;
     hall.rules.render = quick();
     hall
 }
 
 /// A reservation that is confirmed, of a video.
-async fn confirmed(hall: &Hall, video: i64, slot: i64) -> Reservation {
+pub async fn confirmed(hall: &Hall, video: i64, slot: i64) -> Reservation {
     let desk = hall.desk();
     let mut asked = body("u-1", slot);
     asked["videoId"] = json!(video);
@@ -69,14 +69,14 @@ async fn confirmed(hall: &Hall, video: i64, slot: i64) -> Reservation {
     hall.reservation(held.id).await
 }
 
-async fn render_of(hall: &Hall, id: Uuid) -> Render {
+pub async fn render_of(hall: &Hall, id: Uuid) -> Render {
     let mut renders = hall.store.renders_of(id).await.unwrap();
     assert_eq!(renders.len(), 1, "{renders:?}");
     renders.remove(0)
 }
 
 /// Renders until the render is as wanted.
-async fn rendered(hall: &Hall, id: Uuid, status: RenderStatus) -> Render {
+pub async fn rendered(hall: &Hall, id: Uuid, status: RenderStatus) -> Render {
     let clock = Clock::System;
     let renderer = SandboxRenderer::new(Duration::from_millis(50)).taking(Duration::ZERO);
     let studio = Arc::new(Studio {

@@ -265,6 +265,8 @@ pub enum SimProfile {
     Payments,
     /// Messages, and consumers that are slow, flaky, or lie
     Messages,
+    /// Reservations, slow payers and flaky renders, and the gateway of payments
+    Reservations,
 }
 
 /// Arguments of `tashika bench`: our figures beside the database's own limit
@@ -386,6 +388,7 @@ mod tests {
             "sim --seed 7 --steps 2000",
             "sim --profile payments --runs 20",
             "sim --profile messages --runs 20",
+            "sim --profile reservations --runs 20",
             "bench --callers 64 --backlog 1000,1000000 --json out.json",
         ] {
             parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -132,12 +132,14 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
 /// Defaults of single lanes that differ from those of all: money must not wait in a short queue
 /// behind a gateway that has stopped answering, nor news behind a sink; and senders of webhooks try
 /// again themselves, so we do not try for long.
-pub const LANE_DEFAULTS: [(Lane, &str, &str); 9] = [
+pub const LANE_DEFAULTS: [(Lane, &str, &str); 10] = [
     (Lane::PAYMENTS, "CONCURRENCY", "32"),
     (Lane::EVENTS, "CONCURRENCY", "16"),
     (Lane::WEBHOOKS, "CONCURRENCY", "32"),
     (Lane::WEBHOOKS, "MAX_ATTEMPTS", "4"),
     (Lane::WEBHOOKS, "BACKOFF_SEC", "[1, 2, 4]"),
+    // A timer waits for nobody outside: a read and a share of a flush. Many end at the same moment.
+    (Lane::TIMERS, "CONCURRENCY", "32"),
     (Lane::DELIVERIES, "CONCURRENCY", "256"),
     (Lane::DELIVERIES, "BATCH", "256"),
     (Lane::DELIVERIES, "MAX_ATTEMPTS", "4"),

@@ -30,6 +30,8 @@ pub struct RenderConfig {
     pub callbacks: Option<String>,
     pub output_dir: Option<PathBuf>,
     pub output_max: u64,
+    /// How long renders are kept, once they have ended.
+    pub keep: Duration,
 }
 
 pub(super) fn renders(
@@ -75,5 +77,6 @@ pub(super) fn renders(
         callbacks,
         output_dir,
         output_max: read.int("RENDER_OUTPUT_MAX_BYTES"),
+        keep: Duration::from_secs_f64(read.float("RENDER_KEEP_DAYS") * 86_400.0),
     }
 }

@@ -68,6 +68,10 @@ mod qstash_crash;
 #[cfg(test)]
 mod reservations;
 #[cfg(test)]
+mod reservations_crash;
+#[cfg(test)]
+mod reservations_renders;
+#[cfg(test)]
 mod reservations_storm;
 #[cfg(test)]
 mod roles;

@@ -44,7 +44,7 @@ pub fn to(id: &str, verb: &str) -> Request {
 }
 
 #[track_caller]
-fn held(answer: &Answer) -> String {
+pub fn held(answer: &Answer) -> String {
     let body = answer.json();
     assert_eq!((answer.status, body["status"].as_str()), (201, Some("hold")), "{answer:?}");
     let id = body["reservationId"].as_str().unwrap().to_owned();
@@ -54,18 +54,18 @@ fn held(answer: &Answer) -> String {
     id
 }
 
-async fn reservation(server: &Server, id: &str) -> Value {
+pub async fn reservation(server: &Server, id: &str) -> Value {
     let answer = server.get(&format!("/reservations/{id}")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
-async fn when(server: &Server, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+pub async fn when(server: &Server, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     until(id, async || Some(reservation(server, id).await).filter(&wanted)).await
 }
 
 /// Tells the server what the gateway has to say about a session.
-async fn tell(server: &Server, gateway: &Gateway, session: &str) {
+pub async fn tell(server: &Server, gateway: &Gateway, session: &str) {
     for event in gateway.world.events() {
         let about = event["data"]["object"]["id"] == session;
         if about && event["type"] == "checkout.session.completed" {
@@ -144,6 +144,8 @@ async fn callers_are_told_what_is_wrong(db: TestDb) {
         assert!(answer.body.contains(field), "{answer:?}");
     }
     assert_eq!(rows(&db.url(), "select count(*) from reservations").await, [["0"]]);
+    let timers = "select count(*) from outbox where kind = 'hold_expiry'";
+    assert_eq!(rows(&db.url(), timers).await, [["0"]]);
 
     let id = held(&server.ask(hold("k-1", &body("u-1", 3))).await);
     server.ask(hold("k-1", &body("u-1", 4))).await.is_problem(409, "IDEMPOTENCY_CONFLICT");
@@ -176,6 +178,8 @@ async fn callers_are_told_what_is_wrong(db: TestDb) {
         server.get(query).await.is_problem(400, "BAD_REQUEST");
     }
     assert_eq!(rows(&db.url(), "select count(*) from reservations").await, [["1"]]);
+    assert_eq!(rows(&db.url(), timers).await, [["1"]]);
+    assert_eq!(rows(&db.url(), "select count(*) from payments").await, [["0"]]);
     server.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! 500 customers race for 20 slots over HTTP, against a gateway with a true ledger. Some pay at once, some
-//! are told of too late, some never pay: in the end every slot has one owner who has paid, and everybody
+//! are told of too late (a few of those come first, so that there are always some who have paid and lost),
+//! some never pay: in the end every slot has one owner who has paid, and everybody
 //! else has been turned away or has the money back, to the yen.
 
 use std::net::SocketAddr;
@@ -24,6 +25,8 @@ on_both!(five_hundred_customers_race_for_twenty_slots);
 
 const CUSTOMERS: usize = 500;
 const SLOTS: usize = 20;
+/// Customers who have a slot and have paid before the others come, and are not heard of in time.
+const EARLY: usize = 5;
 /// Between two looks at the slots.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -172,14 +175,21 @@ async fn five_hundred_customers_race_for_twenty_slots(db: TestDb) {
     let mut customers = JoinSet::new();
     for number in 0..CUSTOMERS {
         let kind = match number % 10 {
+            _ if number < EARLY => Kind::Unheard,
             0 => Kind::Unheard,
             1 => Kind::Absent,
             _ => Kind::Prompt,
         };
         let (address, world) = (server.address, gateway.world.clone());
-        let (tally, board) = (Arc::clone(&tally), shown.clone());
-        let customer = Customer { number, kind, address, world, tally, board };
+        let (its_tally, board) = (Arc::clone(&tally), shown.clone());
+        let customer = Customer { number, kind, address, world, tally: its_tally, board };
         customers.spawn(customer.come());
+        if number + 1 == EARLY {
+            until("the early ones", async || {
+                (tally.paid.load(Ordering::Relaxed) == EARLY).then_some(())
+            })
+            .await;
+        }
     }
     customers.join_all().await;
     showing.abort();
@@ -208,6 +218,7 @@ async fn five_hundred_customers_race_for_twenty_slots(db: TestDb) {
     let all = SLOTS.to_string();
     assert_eq!(rows(&db.url(), owners).await, [[all.clone(), all]]);
     assert_eq!(confirmed, SLOTS);
+    assert!(refunded >= EARLY, "{refunded} refunds: whoever paid and lost has the money back");
     let world = &gateway.world;
     let charged: i64 = world
         .sessions()

@@ -25,3 +25,12 @@ async fn payments_have_a_world_of_their_own_sqlite() {
     assert!(one.contains("the gateway"), "{one}");
     assert_eq!(one, setup.print(&run).await);
 }
+
+#[tokio::test]
+async fn reservations_have_a_world_of_their_own_sqlite() {
+    let setup = Setup::of(&TestDb::sqlite());
+    let run = ["sim", "--profile", "reservations", "--seed", "1", "--steps", "20"];
+    let one = setup.print(&run).await;
+    assert!(one.contains("slots on"), "{one}");
+    assert_eq!(one, setup.print(&run).await);
+}

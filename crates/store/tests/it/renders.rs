@@ -1,6 +1,7 @@
 //! Renders are kept whole, found by what is known of them, and written only in turn.
 
 use tashika_domain::outcome::Reason;
+use tashika_domain::render::conclude::{At, Learned, conclude};
 use tashika_domain::render::{Render, RenderOrder, RenderRules, RenderStatus, Why, start};
 use tashika_domain::{Changes, Lane, Write};
 use tashika_store::{CommitError, RenderFilter};
@@ -12,8 +13,10 @@ on_both!(
     every_column_of_a_render_reads_back,
     a_render_begins_with_its_effect,
     of_two_who_write_one_wins,
+    of_two_who_decide_in_the_same_millisecond_one_is_outdated,
     what_contradicts_itself_is_refused,
     renders_are_listed_by_status_and_reservation,
+    renders_that_are_over_are_forgotten_and_no_others,
 );
 
 fn uuid(number: u64) -> Uuid {
@@ -66,6 +69,23 @@ async fn every_column_of_a_render_reads_back(db: Db) {
     assert_eq!(store.render(bare.id).await.unwrap(), Some(full.clone()));
     assert_eq!(store.render_of_provider("sandbox", "r-1").await.unwrap(), Some(full));
     assert_eq!(store.render_of_provider("shotstack", "r-1").await.unwrap(), None);
+}
+
+/// Found by the simulator: ids follow from what is decided and when, so both have the same effect in their
+/// hands. That is a lost race, and not a database that fails.
+async fn of_two_who_decide_in_the_same_millisecond_one_is_outdated(db: Db) {
+    let store = db.open().await;
+    let (render, changes) = begun(1);
+    store.commit(changes).await.unwrap();
+    let failed = Learned::Failed(Reason::new("CODE", "words"));
+    let moment = At { now: at(2), rules: &RenderRules::default(), via: "question" };
+    let decided = conclude(&render, &failed, moment);
+    let (one, two) = tokio::join!(store.commit(decided.clone()), store.commit(decided.clone()));
+    let lost = [one, two].into_iter().filter_map(Result::err).collect::<Vec<_>>();
+    assert!(matches!(lost[..], [CommitError::Outdated { table: "renders", .. }]), "{lost:?}");
+    let again = store.commit(decided).await;
+    assert!(matches!(again, Err(CommitError::Outdated { .. })), "{again:?}");
+    assert_eq!(all(&store).await.len(), 2, "the first step and the second");
 }
 
 async fn a_render_begins_with_its_effect(db: Db) {
@@ -133,4 +153,36 @@ async fn renders_are_listed_by_status_and_reservation(db: Db) {
     assert_eq!(listed(done, 10).await, [uuid(2)]);
     let of = RenderFilter { reservation_id: Some(uuid(1001)), ..all };
     assert_eq!(listed(of, 10).await, [uuid(1)]);
+}
+
+async fn renders_that_are_over_are_forgotten_and_no_others(db: Db) {
+    let store = db.open().await;
+    let ends = |render: &Render, status, closed| Render {
+        version: 2,
+        status,
+        closed,
+        updated_at: at(5),
+        ..render.clone()
+    };
+    let mut all = Vec::new();
+    for number in 1..=5 {
+        let (render, changes) = begun(number);
+        store.commit(changes).await.unwrap();
+        all.push(render);
+    }
+    // Done, given up, waiting for a person; under way; and done a moment ago.
+    let closed = Some((at(5), Why::GivenUp));
+    store.commit(update(&ends(&all[0], RenderStatus::Done, None))).await.unwrap();
+    store.commit(update(&ends(&all[1], RenderStatus::Failed, closed))).await.unwrap();
+    store.commit(update(&ends(&all[2], RenderStatus::Failed, None))).await.unwrap();
+    let fresh = Render { updated_at: at(9), ..ends(&all[4], RenderStatus::Done, None) };
+    store.commit(update(&fresh)).await.unwrap();
+    assert_eq!(store.prune_renders(at(6), 1).await.unwrap(), 1, "in portions");
+    assert_eq!(store.prune_renders(at(6), 100).await.unwrap(), 1);
+    assert_eq!(store.prune_renders(at(6), 100).await.unwrap(), 0);
+    let mut left = Vec::new();
+    for render in &all {
+        left.push(store.render(render.id).await.unwrap().is_some());
+    }
+    assert_eq!(left, [false, false, true, true, true]);
 }

@@ -2,26 +2,28 @@
 //!
 //! - `swarm`: what the run is like (every probability is itself drawn).
 //! - `account`, `world`, `line`: the gateway, its true books, and the network before it.
+//! - `page`: the pages on which customers of `reservations` pay.
 //! - `post`, `postman`: its webhooks: late, twice, out of order, or never; and how they arrive.
 //! - `clients`, `book`, `person`: who asks, what they remember, who decides.
 //! - `invariants`, `webhooks`, `check`: what must be true.
 //! - `planted`: deliberate mistakes that the invariants must find.
 
-mod account;
-mod book;
-mod check;
-mod clients;
-mod invariants;
-mod line;
-mod person;
-mod planted;
-mod post;
-mod postman;
-mod process;
-mod scene;
-mod swarm;
-mod webhooks;
-mod world;
+pub(crate) mod account;
+pub(crate) mod book;
+pub(crate) mod check;
+pub(crate) mod clients;
+pub(crate) mod invariants;
+pub(crate) mod line;
+pub(crate) mod page;
+pub(crate) mod person;
+pub(crate) mod planted;
+pub(crate) mod post;
+pub(crate) mod postman;
+pub(crate) mod process;
+pub(crate) mod scene;
+pub(crate) mod swarm;
+pub(crate) mod webhooks;
+pub(crate) mod world;
 
 pub(crate) use scene::Scene;
 

@@ -44,10 +44,20 @@ pub enum Planted {
     SkipsCallbacks,
     /// Keys get lost on the way to the queue.
     DropsKeys,
+    /// A page that will not be closed is taken for one that nobody has paid.
+    ClosesUnasked,
+    /// A page that is finished is taken for one that is paid.
+    CompleteIsPaid,
+    /// Whoever cancels gives the money back, without looking whether that has been done.
+    RefundsAgain,
+    /// Whoever hears of money confirms, without looking whether the hold is over.
+    ConfirmsExpired,
+    /// A video that comes too late makes its render done.
+    RevivesRender,
 }
 
 impl Planted {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::LostIsRefused,
         Self::NeverAsks,
         Self::FreshKeyPerAttempt,
@@ -66,6 +76,11 @@ impl Planted {
         Self::OverwritesCancel,
         Self::SkipsCallbacks,
         Self::DropsKeys,
+        Self::ClosesUnasked,
+        Self::CompleteIsPaid,
+        Self::RefundsAgain,
+        Self::ConfirmsExpired,
+        Self::RevivesRender,
     ];
 
     /// Where the mistake is made.
@@ -90,6 +105,11 @@ impl Planted {
             | Self::OverwritesCancel
             | Self::SkipsCallbacks
             | Self::DropsKeys => Profile::Messages,
+            Self::ClosesUnasked
+            | Self::CompleteIsPaid
+            | Self::RefundsAgain
+            | Self::ConfirmsExpired
+            | Self::RevivesRender => Profile::Reservations,
         }
     }
 }

@@ -67,6 +67,12 @@ impl Report {
         Tally::ENDED_MESSAGES.into_iter().map(|ended| self.tally(ended)).sum()
     }
 
+    /// Reservations that exist at the end of the run.
+    #[must_use]
+    pub fn reservations(&self) -> u64 {
+        Tally::ENDED_RESERVATIONS.into_iter().map(|ended| self.tally(ended)).sum()
+    }
+
     /// Writes the report; its last line is `trace <hex>`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         self.print_head(out)?;

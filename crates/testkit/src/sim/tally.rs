@@ -114,6 +114,51 @@ pub enum Tally {
     /// A dead letter that was sent again or buried.
     EndedDisposed,
     EndedCancelled,
+    /// Reservations: what customers hear and do.
+    SlotTaken,
+    CheckoutOpened,
+    CheckoutOpening,
+    CheckoutRefused,
+    CancelRefused,
+    CustomerPaid,
+    CustomerPaidLater,
+    MoneyNeverCame,
+    /// The customer came too late: the page was closed.
+    PageClosed,
+    TurnedBack,
+    /// Races, as they are written down.
+    RaceExpired,
+    RaceSlot,
+    RaceRender,
+    RaceCancel,
+    Letter,
+    /// The money is still with us, and a person knows.
+    LeftToAPerson,
+    /// Transitions of reservations.
+    TookPaid,
+    TookReclaimed,
+    TookDeadline,
+    TookCancelOfHold,
+    TookCancelOfConfirmed,
+    TookGiveUp,
+    TookPaidWhenExpired,
+    TookPaidWhenCancelled,
+    /// Transitions of renders, and videos that came too late.
+    RenderSubmitted,
+    RenderDoubted,
+    RenderFinished,
+    RenderTriedAgain,
+    RenderExhausted,
+    RenderRetried,
+    RenderResolved,
+    RenderGivenUp,
+    RenderCancelled,
+    RenderLate,
+    Callback,
+    EndedHold,
+    EndedConfirmed,
+    EndedExpired,
+    EndedCancelledReservation,
 }
 
 impl Tally {
@@ -129,6 +174,14 @@ impl Tally {
     /// How messages end.
     pub const ENDED_MESSAGES: [Self; 4] =
         [Self::EndedDelivered, Self::EndedDead, Self::EndedDisposed, Self::EndedCancelled];
+
+    /// How reservations end.
+    pub const ENDED_RESERVATIONS: [Self; 4] = [
+        Self::EndedHold,
+        Self::EndedConfirmed,
+        Self::EndedExpired,
+        Self::EndedCancelledReservation,
+    ];
 
     /// The name in reports: `CrashBeforeCommit` is "crash before commit".
     #[must_use]

@@ -96,4 +96,11 @@ pub const KEYS: &[Key] = &[
         "4294967296",
         "The largest output that is copied.",
     ),
+    key(
+        RENDERS,
+        "RENDER_KEEP_DAYS",
+        Kind::Float { min: 0.000_01, max: 36_500.0 },
+        "365",
+        "How long renders are kept after they have ended. Copies of outputs are yours: they are never deleted.",
+    ),
 ];

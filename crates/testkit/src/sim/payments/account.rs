@@ -9,7 +9,10 @@ use std::time::Duration;
 use tashika_domain::Timestamp;
 use tashika_domain::outcome::Reason;
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteRefundState, RemoteState, code};
+use tashika_domain::payment::session::RemoteSession;
 use uuid::Uuid;
+
+use super::page::Page;
 
 /// For how long the gateway knows a key.
 const KEYS_KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -61,6 +64,12 @@ pub(crate) enum Act {
         amount: i64,
     },
     Fence,
+    /// Opens the page on which a customer pays.
+    Open {
+        reservation: Uuid,
+        expires_at: Timestamp,
+    },
+    Close,
 }
 
 impl Act {
@@ -72,11 +81,13 @@ impl Act {
             Self::Void { in_vain } => format!("void:{in_vain}"),
             Self::Refund { number, .. } => format!("refund:{number}"),
             Self::Fence => "fence".into(),
+            Self::Open { .. } => "checkout".into(),
+            Self::Close => "expire".into(),
         }
     }
 }
 
-const CONFIRM: &str = "confirm";
+pub(super) const CONFIRM: &str = "confirm";
 
 /// What the gateway answers.
 #[derive(Clone, Debug)]
@@ -84,6 +95,7 @@ pub(crate) enum Said {
     Opened(String),
     Payment(Remote),
     Refund(RemoteRefund),
+    Session(RemoteSession),
     Refused(Reason),
 }
 
@@ -137,6 +149,8 @@ pub(crate) struct Account {
     pub travelling: u32,
     /// Keys of requests that are being worked on.
     pub working: Vec<String>,
+    /// Where its customer pays, if on a page.
+    pub page: Option<Page>,
     keys: BTreeMap<String, (Timestamp, Said)>,
 }
 
@@ -193,18 +207,33 @@ impl Account {
     }
 
     /// A request that the gateway believes to be new. `refuse`: it looks at it and says no.
-    pub fn apply(&mut self, act: Act, refuse: bool, at: Timestamp, nature: Nature) -> Said {
-        self.created_at.get_or_insert(at);
+    pub fn apply(
+        &mut self,
+        id: Uuid,
+        act: Act,
+        refuse: bool,
+        at: Timestamp,
+        nature: Nature,
+    ) -> Said {
+        // A page is no payment until its customer has gone through it.
+        if !matches!(act, Act::Open { .. } | Act::Close) {
+            self.created_at.get_or_insert(at);
+        }
         let before = self.state;
         let said = match act {
             Act::Prepare => self.prepare(),
             Act::Authorize => self.authorize(refuse, at, nature),
-            Act::Capture { .. } | Act::Void { .. } | Act::Refund { .. } if refuse => {
+            Act::Capture { .. } | Act::Void { .. } | Act::Refund { .. } | Act::Open { .. }
+                if refuse =>
+            {
                 refused("against the rules")
             }
             Act::Capture { amount, .. } => self.capture(amount, at),
             Act::Void { .. } => self.void(at),
             Act::Refund { id, number, amount } => self.refund(id, number, amount, at, nature),
+            Act::Open { reservation, expires_at } => self.open(id, reservation, expires_at, at),
+            // Whoever asks again is told where the page stands then.
+            Act::Close => return self.close(id, at),
             Act::Fence => self.fence(at, nature),
         };
         // A request that found the payment in another state is answered with the state, and whoever
@@ -311,6 +340,6 @@ fn declined() -> Reason {
     Reason::new(code::CARD_DECLINED, "the card was declined")
 }
 
-fn refused(text: &str) -> Said {
+pub(super) fn refused(text: &str) -> Said {
     Said::Refused(Reason::new(code::INVALID_REQUEST, text))
 }

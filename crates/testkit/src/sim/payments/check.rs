@@ -32,13 +32,18 @@ impl Process {
     }
 
     /// Checks every payment there is, when nothing is under way any more, and writes it down.
-    pub async fn check_all(&self) {
-        if let Err(error) = self.try_check_all().await {
-            self.broken("the store answers", "", &error.to_string());
+    /// Returns what became of the webhooks.
+    pub async fn check_all(&self) -> Mail {
+        match self.try_check_all().await {
+            Ok(mail) => mail,
+            Err(error) => {
+                self.broken("the store answers", "", &error.to_string());
+                Mail::default()
+            }
         }
     }
 
-    async fn try_check_all(&self) -> Result<(), StoreError> {
+    async fn try_check_all(&self) -> Result<Mail, StoreError> {
         let mail = self.check_webhooks().await?;
         let mut filter = PaymentFilter::default();
         let mut known = Vec::new();
@@ -66,7 +71,8 @@ impl Process {
         for id in invented.into_iter().filter(|id| !id.is_nil()) {
             self.broken("nothing is invented", &id.to_string(), "only the gateway knows it");
         }
-        self.write_down().await
+        self.write_down().await?;
+        Ok(mail)
     }
 
     /// `mail` is there when nothing is under way any more.

@@ -36,15 +36,18 @@ pub(crate) struct Line {
 impl Line {
     /// Sends a request and listens as long as its fate allows.
     async fn send(&self, charge: Charge<'_>, act: Act) -> Reply<Said> {
-        let Self { scene, fate, clock } = self;
-        let id = charge.payment_id;
-        if scene.swarm.nature.two_step && act != Act::Prepare && charge.gateway_id.is_none() {
+        if self.scene.swarm.nature.two_step && act != Act::Prepare && charge.gateway_id.is_none() {
             let reason = Reason::new(code::INVALID_REQUEST, "the payment was never opened");
             return reply(act, Outcome::Refused(reason), false, Duration::ZERO);
         }
+        self.request(charge.payment_id, charge.amount, act).await
+    }
+
+    async fn request(&self, id: Uuid, amount: i64, act: Act) -> Reply<Said> {
+        let Self { scene, fate, clock } = self;
         fate.linger(scene.small_delay()).await;
         let left = clock.now();
-        let call = scene.world().leave(id, charge.amount, act, left, &scene.log);
+        let call = scene.world().leave(id, amount, act, left, &scene.log);
         fate.in_call("a request has left").await;
         tokio::time::sleep(call.listens_for).await;
         fate.alive().await;
@@ -98,7 +101,7 @@ impl Line {
         self.send(charge, act).await.map(|said| match said {
             Said::Payment(remote) => remote,
             // The gateway does not mix them up.
-            Said::Opened(_) | Said::Refund(_) | Said::Refused(_) => Remote::not_found(),
+            _ => Remote::not_found(),
         })
     }
 
@@ -151,6 +154,28 @@ impl Line {
         reply
     }
 
+    async fn look_at_page(&self, id: Uuid) -> Reply<RemoteSession> {
+        let (scene, clock) = (&self.scene, self.clock);
+        let reply = self
+            .ask(id, "page", |_| {
+                let mut world = scene.world();
+                world.flush(clock.now(), &scene.log);
+                world.account(id).session(id, clock.now())
+            })
+            .await;
+        let Reply { outcome, exchange, rtt } = reply;
+        let outcome = match outcome {
+            Outcome::Done(Some(session)) => Outcome::Done(session),
+            Outcome::Done(None) => {
+                Outcome::Refused(Reason::new(code::INVALID_REQUEST, "no such page"))
+            }
+            Outcome::Refused(reason) => Outcome::Refused(reason),
+            Outcome::Busy { reason, retry_in } => Outcome::Busy { reason, retry_in },
+            Outcome::Lost(reason) => Outcome::Lost(reason),
+        };
+        Reply { outcome, exchange, rtt }
+    }
+
     /// Without an id from the gateway no confirmation can have been sent.
     fn unopened(&self, charge: Charge<'_>) -> bool {
         self.scene.swarm.nature.two_step && charge.gateway_id.is_none()
@@ -198,9 +223,17 @@ fn unasked<T>(outcome: Outcome<T>) -> Reply<T> {
     Reply { outcome, exchange, rtt: Duration::ZERO }
 }
 
-/// Nobody in this world buys on a page.
-fn no_pages<T>() -> Reply<T> {
-    unasked(Outcome::Refused(Reason::new(code::INVALID_REQUEST, "this gateway has no pages")))
+/// The page that was answered with.
+fn page(reply: Reply<Said>) -> Reply<RemoteSession> {
+    let Reply { outcome, exchange, rtt } = reply;
+    let outcome = match outcome {
+        Outcome::Done(Said::Session(session)) => Outcome::Done(session),
+        Outcome::Done(_) => Outcome::Lost(Reason::new(code::UNKNOWN, "not a page")),
+        Outcome::Refused(reason) => Outcome::Refused(reason),
+        Outcome::Busy { reason, retry_in } => Outcome::Busy { reason, retry_in },
+        Outcome::Lost(reason) => Outcome::Lost(reason),
+    };
+    Reply { outcome, exchange, rtt }
 }
 
 impl Gateway for Line {
@@ -215,7 +248,7 @@ impl Gateway for Line {
             }
             self.send(charge, Act::Prepare).await.map(|said| match said {
                 Said::Opened(id) => Some(id),
-                Said::Payment(_) | Said::Refund(_) | Said::Refused(_) => None,
+                _ => None,
             })
         };
         Box::pin(observed(NAME, Operation::Prepare, work))
@@ -283,19 +316,28 @@ impl Gateway for Line {
 
     fn open_checkout<'a>(
         &'a self,
-        _order: CheckoutOrder<'a>,
+        order: CheckoutOrder<'a>,
     ) -> BoxFuture<'a, Reply<RemoteSession>> {
-        Box::pin(observed(NAME, Operation::OpenCheckout, async { no_pages() }))
+        let CheckoutOrder { payment_id, reservation_id: reservation, amount, expires_at, .. } =
+            order;
+        let act = Act::Open { reservation, expires_at };
+        let work = async move { page(self.request(payment_id, amount, act).await) };
+        Box::pin(observed(NAME, Operation::OpenCheckout, work))
     }
 
-    fn checkout<'a>(&'a self, _session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
-        Box::pin(observed(NAME, Operation::Checkout, async { no_pages() }))
+    fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
+        Box::pin(observed(NAME, Operation::Checkout, self.look_at_page(session.payment_id)))
     }
 
     fn expire_checkout<'a>(
         &'a self,
-        _session: SessionRef<'a>,
+        session: SessionRef<'a>,
     ) -> BoxFuture<'a, Reply<RemoteSession>> {
-        Box::pin(observed(NAME, Operation::ExpireCheckout, async { no_pages() }))
+        let work = async move {
+            let id = session.payment_id;
+            let amount = self.scene.world().account(id).amount;
+            page(self.request(id, amount, Act::Close).await)
+        };
+        Box::pin(observed(NAME, Operation::ExpireCheckout, work))
     }
 }

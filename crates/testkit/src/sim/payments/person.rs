@@ -88,9 +88,9 @@ fn truth(payment: &Payment, account: &Account) -> Option<Resolution> {
 }
 
 fn answer(payment: &Payment, account: &Account, subject: Subject) -> Resolution {
-    use OperationKind::{Authorize, Capture, Undo, Void};
+    use OperationKind::{Authorize, Capture, Checkout, Undo, Void};
     match (subject, account.state) {
-        (Subject::Operation(Authorize | Capture), State::Captured)
+        (Subject::Operation(Authorize | Capture | Checkout), State::Captured)
         | (Subject::Operation(Authorize), State::Authorized)
         | (Subject::Operation(Void), State::Authorized | State::Captured) => Resolution::Charged,
         (Subject::Operation(Undo), _) | (Subject::Operation(Capture), State::Voided) => {

@@ -9,7 +9,7 @@ use tashika_domain::effect::EffectId;
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::payment::conclude::{Finding, Heard, Via, conclude};
 use tashika_domain::payment::remote::{Remote, RemoteRefund, RemoteState, code};
-use tashika_domain::payment::session::RemoteSession;
+use tashika_domain::payment::session::{RemoteSession, SessionState};
 use tashika_domain::payment::{At, Payment};
 use tashika_engine::{Ending, Handler, Job, PaymentHandler, Settled, Till, Tried};
 use tashika_providers::gateway::{Charge, CheckoutOrder, Gateway, Page, RefundOrder, SessionRef};
@@ -54,7 +54,9 @@ pub(crate) fn gateway(planted: Option<Planted>, gateway: Arc<dyn Gateway>) -> Ar
             | Planted::ReplayInsteadOfAsk
             | Planted::NoFence
             | Planted::FreshRefundKey
-            | Planted::KeepsLateMoney),
+            | Planted::KeepsLateMoney
+            | Planted::ClosesUnasked
+            | Planted::CompleteIsPaid),
         ) => Arc::new(BadAdapter { gateway, mistake, sent: AtomicU32::new(0) }),
         _ => gateway,
     }
@@ -92,6 +94,21 @@ impl BadAdapter {
         }
         let voided = |remote| Remote { state: RemoteState::Voided, ..remote };
         self.gateway.status(charge).await.map(voided)
+    }
+}
+
+impl BadAdapter {
+    /// A page, seen by somebody who does not look closely.
+    fn misread(&self, page: RemoteSession, closes: bool) -> RemoteSession {
+        let finished = page.state == SessionState::Complete;
+        match self.mistake {
+            Planted::CompleteIsPaid => RemoteSession { paid: page.paid || finished, ..page },
+            // A page that will not be closed is taken for one that nobody has paid.
+            Planted::ClosesUnasked if closes => {
+                RemoteSession { state: SessionState::Expired, paid: false, ..page }
+            }
+            _ => page,
+        }
     }
 }
 
@@ -155,14 +172,16 @@ impl Gateway for BadAdapter {
     }
 
     fn checkout<'a>(&'a self, session: SessionRef<'a>) -> BoxFuture<'a, Reply<RemoteSession>> {
-        self.gateway.checkout(session)
+        let page = self.gateway.checkout(session);
+        Box::pin(async move { page.await.map(|page| self.misread(page, false)) })
     }
 
     fn expire_checkout<'a>(
         &'a self,
         session: SessionRef<'a>,
     ) -> BoxFuture<'a, Reply<RemoteSession>> {
-        self.gateway.expire_checkout(session)
+        let page = self.gateway.expire_checkout(session);
+        Box::pin(async move { page.await.map(|page| self.misread(page, true)) })
     }
 }
 

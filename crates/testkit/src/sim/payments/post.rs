@@ -99,7 +99,7 @@ impl Post {
     /// Something has happened to a payment. `certain`: the gateway does not forget to tell.
     pub fn write(
         &mut self,
-        (payment, remote): (Uuid, &Remote),
+        (payment, event): (Uuid, (&'static str, Value)),
         certain: bool,
         at: Timestamp,
         mut dice: Stream,
@@ -108,13 +108,13 @@ impl Post {
         let (never, twice) = (dice.hit(odds.never), dice.hit(odds.twice));
         if !never || certain {
             let about = About::Payment(payment);
-            self.put(about, told(payment, remote), (twice, false), at, dice.clone(), odds);
+            self.put(about, event.clone(), (twice, false), at, dice.clone(), odds);
         }
         if dice.hit(odds.odd) && !self.calm {
             let (about, event) = match dice.below(3) {
                 0 => (About::Nothing, ("customer.created", json!({"id": "cus_1"}))),
                 1 => (About::Stranger, ("invoice.payment_failed", json!({"customer": "cus_1"}))),
-                _ => (About::Payment(payment), told(payment, remote)),
+                _ => (About::Payment(payment), event),
             };
             let forged = matches!(about, About::Payment(_));
             self.put(about, event, (false, forged), at, dice, odds);
@@ -270,7 +270,7 @@ impl Letter {
 }
 
 /// The type of an event, and the object that it shows.
-fn told(payment: Uuid, remote: &Remote) -> (&'static str, Value) {
+pub(super) fn told(payment: Uuid, remote: &Remote) -> (&'static str, Value) {
     let mut refunds = remote.refunds.iter().flatten();
     let bounced = refunds.any(|refund| refund.state == RemoteRefundState::Failed);
     let (kind, status) = match remote.state {

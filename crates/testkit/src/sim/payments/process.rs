@@ -63,7 +63,7 @@ impl Play for Scene {
         let mut first = None;
         for node in 0..self.process.nodes {
             let store = birth.open(node)?;
-            let till = till(self, birth, store.clone());
+            let till = till(self, birth, store.clone(), ReservationRules::default());
             nodes.push(engine(self, birth, &till, node).start());
             first.get_or_insert((store, till));
         }
@@ -71,24 +71,7 @@ impl Play for Scene {
             anyhow::bail!("a run has a node");
         };
         let engine = Arc::clone(node.engine());
-        let source = postman::source()?;
-        let process = Process {
-            scene: Arc::clone(self),
-            clock: birth.clock,
-            fate: Arc::clone(&birth.fate),
-            payments: Payments::new(engine, Arc::clone(&till), self.swarm.answer_within),
-            webhooks: Webhooks::new(
-                store.clone(),
-                birth.clock,
-                birth.ids(None),
-                vec![source],
-                swarm::REMEMBER,
-            ),
-            till,
-            store,
-            file: birth.file().to_owned(),
-        };
-        Ok((Arc::new(process), nodes))
+        Ok((Process::of(self, birth, engine, till, store)?, nodes))
     }
 
     fn ended(&self, now: Timestamp) -> usize {
@@ -110,11 +93,16 @@ impl Play for Scene {
     }
 }
 
-fn till(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store) -> Arc<Till> {
+/// What payments need, speaking to the gateway of the world.
+pub(crate) fn till(
+    scene: &Arc<Scene>,
+    birth: &Birth<'_>,
+    store: Store,
+    reservations: ReservationRules,
+) -> Arc<Till> {
     let clock = birth.clock;
     let line = Line { scene: Arc::clone(scene), fate: Arc::clone(&birth.fate), clock };
     let gateway: Arc<dyn Gateway> = planted::gateway(scene.planted, Arc::new(line));
-    let reservations = ReservationRules::default();
     Arc::new(Till { store, clock, gateway, rules: scene.swarm.rules.clone(), reservations })
 }
 
@@ -269,6 +257,28 @@ impl Cast for Arc<Process> {
 }
 
 impl Process {
+    /// Those who take payments and webhooks in a process.
+    pub fn of(
+        scene: &Arc<Scene>,
+        birth: &Birth<'_>,
+        engine: Arc<Engine>,
+        till: Arc<Till>,
+        store: Store,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (clock, ids) = (birth.clock, birth.ids(None));
+        let sources = vec![postman::source()?];
+        Ok(Arc::new(Self {
+            scene: Arc::clone(scene),
+            clock,
+            fate: Arc::clone(&birth.fate),
+            payments: Payments::new(engine, Arc::clone(&till), scene.swarm.answer_within),
+            webhooks: Webhooks::new(store.clone(), clock, ids, sources, swarm::REMEMBER),
+            till,
+            store,
+            file: birth.file().to_owned(),
+        }))
+    }
+
     /// When waiting effects of payments and webhooks are due. `None` if one is being worked on.
     async fn waiting_effects(&self) -> Option<Vec<Timestamp>> {
         let mut due = Vec::new();
@@ -302,7 +312,7 @@ impl Process {
 
     /// Checks the payments to which something has happened late, before anybody tells us.
     async fn check_happened(&self) {
-        let happened = self.scene.world().happened(self.clock.now(), &self.scene.log);
+        let happened = self.scene.world().take_happened(self.clock.now(), &self.scene.log);
         self.check_these(&happened).await;
     }
 

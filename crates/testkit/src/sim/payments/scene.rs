@@ -34,10 +34,16 @@ impl Scene {
         if let Some(planted) = planted {
             swarm.arrange(planted);
         }
+        let stage = Arc::new(Stage::new(seed, steps, swarm.process.clone(), verbose));
+        Self::on(stage, swarm, planted)
+    }
+
+    /// A gateway and its customers, as a part of another world.
+    pub fn on(stage: Arc<Stage>, swarm: Swarm, planted: Option<Planted>) -> Self {
         Self {
-            stage: Arc::new(Stage::new(seed, steps, swarm.process.clone(), verbose)),
+            world: Mutex::new(World::new(stage.seed, swarm.clone())),
+            stage,
             planted,
-            world: Mutex::new(World::new(seed, swarm.clone())),
             book: Mutex::default(),
             memory: Mutex::default(),
             swarm,

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde_json::Value;
 use tashika_domain::Timestamp;
 use tashika_domain::payment::remote::{Remote, RemoteState};
 use tashika_providers::gateway::Listed;
@@ -15,8 +16,9 @@ use uuid::Uuid;
 use super::account::{Account, Act, Said, State};
 use super::dice::{Odds, Stream};
 use super::log::{Log, Violation};
+use super::page::{self, Deed};
 use super::plan::{Decision, Hearing, Plan, ReplyFate};
-use super::post::Post;
+use super::post::{self, Post};
 use super::swarm::Swarm;
 use super::tally::Tally;
 
@@ -51,10 +53,26 @@ struct Request {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    Arrives { request: u64, copy: bool },
-    Finishes { request: u64 },
-    Bounces { payment: Uuid },
+pub(super) enum Event {
+    Arrives {
+        request: u64,
+        copy: bool,
+    },
+    Finishes {
+        request: u64,
+    },
+    Bounces {
+        payment: Uuid,
+    },
+    /// Somebody is on the page.
+    Customer {
+        payment: Uuid,
+        deed: Deed,
+    },
+    MoneyComes {
+        payment: Uuid,
+        comes: bool,
+    },
 }
 
 pub(crate) struct World {
@@ -62,7 +80,7 @@ pub(crate) struct World {
     swarm: Swarm,
     calendar: BTreeMap<(Timestamp, u64), Event>,
     requests: BTreeMap<u64, Request>,
-    accounts: BTreeMap<Uuid, Account>,
+    pub(super) accounts: BTreeMap<Uuid, Account>,
     /// How many streams were drawn for a payment.
     draws: BTreeMap<Uuid, u32>,
     pub post: Post,
@@ -102,8 +120,13 @@ impl World {
         self.accounts.iter()
     }
 
+    /// Something has happened to a payment without our having asked for it.
+    pub(super) fn happened(&mut self, payment: Uuid) {
+        self.happened.push(payment);
+    }
+
     /// Takes the payments to which something has happened late by `now`.
-    pub fn happened(&mut self, now: Timestamp, log: &Log) -> Vec<Uuid> {
+    pub fn take_happened(&mut self, now: Timestamp, log: &Log) -> Vec<Uuid> {
         self.flush(now, log);
         std::mem::take(&mut self.happened)
     }
@@ -114,6 +137,11 @@ impl World {
 
     pub fn is_quiet(&self) -> bool {
         self.calendar.is_empty()
+    }
+
+    pub(super) fn plan(&mut self, at: Timestamp, event: Event) {
+        let number = self.number();
+        self.calendar.insert((at, number), event);
     }
 
     fn number(&mut self) -> u64 {
@@ -232,11 +260,13 @@ impl World {
         let nature = self.swarm.nature;
         let account = self.accounts.entry(id).or_default();
         match account.state {
-            State::Authorized => drop(account.apply(Act::Void { in_vain: 0 }, false, now, nature)),
+            State::Authorized => {
+                drop(account.apply(id, Act::Void { in_vain: 0 }, false, now, nature));
+            }
             State::Captured => {
                 let amount = account.held(now);
                 let act = Act::Refund { id: Uuid::nil(), number: u32::MAX, amount };
-                drop(account.apply(act, false, now, nature));
+                drop(account.apply(id, act, false, now, nature));
             }
             _ => {}
         }
@@ -268,6 +298,8 @@ impl World {
                     let remote = self.account(payment).remote(at);
                     self.tell(payment, &remote, true, at);
                 }
+                Event::Customer { payment, deed } => self.goes_through(payment, deed, at, log),
+                Event::MoneyComes { payment, comes } => self.money_comes(payment, comes, at, log),
             }
         }
     }
@@ -325,7 +357,7 @@ impl World {
                 self.accounts.entry(id).or_default().working.push(act.key());
                 Verdict::Working
             }
-            Decision::Refuse if act != Act::Prepare && act != Act::Fence => {
+            Decision::Refuse if !matches!(act, Act::Prepare | Act::Fence | Act::Close) => {
                 log.count(Tally::Refused);
                 Verdict::Said(self.execute(id, act, true, at, log))
             }
@@ -354,11 +386,15 @@ impl World {
         let account = self.accounts.entry(id).or_default();
         let picture = |account: &Account| (account.state, account.refunds.len());
         let before = picture(account);
-        let said = account.apply(act, refuse, at, nature);
+        let closes = act == Act::Close && account.is_open(at);
+        let said = account.apply(id, act, refuse, at, nature);
         let after = picture(account);
         if act == Act::Fence && account.lied && before == after {
             log.count(Tally::FenceLied);
             return said;
+        }
+        if closes {
+            self.tell_of_page(id, at);
         }
         if before == after || after.0 == State::Prepared {
             return said;
@@ -378,8 +414,19 @@ impl World {
 
     /// The gateway tells by itself what has happened.
     fn tell(&mut self, id: Uuid, remote: &Remote, certain: bool, at: Timestamp) {
+        self.write(id, post::told(id, remote), certain, at);
+    }
+
+    /// The same about a page.
+    pub(super) fn tell_of_page(&mut self, id: Uuid, at: Timestamp) {
+        if let Some(event) = page::told(id, &self.account(id), at) {
+            self.write(id, event, false, at);
+        }
+    }
+
+    fn write(&mut self, id: Uuid, event: (&'static str, Value), certain: bool, at: Timestamp) {
         let dice = self.stream("post", id);
-        self.post.write((id, remote), certain, at, dice, &self.swarm.post);
+        self.post.write((id, event), certain, at, dice, &self.swarm.post);
     }
 }
 
@@ -387,7 +434,7 @@ impl Event {
     const fn request(&self) -> Option<u64> {
         match self {
             Self::Arrives { request, .. } | Self::Finishes { request } => Some(*request),
-            Self::Bounces { .. } => None,
+            Self::Bounces { .. } | Self::Customer { .. } | Self::MoneyComes { .. } => None,
         }
     }
 }
@@ -401,6 +448,7 @@ fn word(verdict: &Verdict) -> String {
         Verdict::Said(Said::Refused(reason)) => format!("refused {}", reason.code),
         Verdict::Said(Said::Opened(_)) => "opened".to_owned(),
         Verdict::Said(Said::Refund(refund)) => format!("refund {}", refund.amount),
+        Verdict::Said(Said::Session(session)) => format!("page {}", session.state.as_str()),
         other => format!("{other:?}"),
     }
 }
