@@ -240,6 +240,20 @@ impl Engine {
         leases.max().unwrap_or_else(|| LanePolicy::default().lease)
     }
 
+    /// Starts what one command at a terminal needs: the leases of what it begins are renewed until it
+    /// has ended. Nothing is claimed, and nothing is watched: the configuration of whoever types a
+    /// command need not be that of the server, and alerts are the server's.
+    #[must_use]
+    pub fn attend(self) -> Running {
+        let engine = Arc::new(self.without_claims());
+        let (stop, agents) = (CancellationToken::new(), TaskTracker::new());
+        let drained = CancellationToken::new();
+        agents.spawn(Renewer::new(Arc::clone(&engine)).run(drained.clone()));
+        agents.spawn(drain(Arc::clone(&engine), stop.clone(), drained));
+        agents.close();
+        Running { engine, stop, agents }
+    }
+
     /// Starts the agents.
     #[must_use]
     pub fn start(self) -> Running {

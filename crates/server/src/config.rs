@@ -8,6 +8,7 @@
 mod alert;
 mod console;
 pub mod documentation;
+mod doubts;
 pub mod keys;
 mod mail;
 mod payments;

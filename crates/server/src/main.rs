@@ -35,16 +35,23 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = || Config::load(cli.config.as_deref());
     let healthy = match cli.command {
         Command::Config(args) => show_config(cli.config.as_deref(), args, out).map(|()| true),
-        Command::Mail(args) => run::mail(args, out).map(|()| true),
+        Command::Completions(args) => run::completions(args, out).map(|()| true),
+        Command::Man(args) => run::man(&args, out).map(|()| true),
+        Command::Mail(args) => block_on(run::mail(config, args, out)).map(|()| true),
         Command::Sim(args) => Ok(run::sim(args, out)),
         Command::Bench(args) => block_on(run::bench(&args, out)).map(|()| true),
         Command::Serve(args) => block_on(run::serve(&config()?, args)).map(|()| true),
         Command::Migrate => block_on(run::migrate(&config()?, out)).map(|()| true),
         Command::Outbox(args) => block_on(run::outbox(&config()?, args, out)).map(|()| true),
+        Command::Top(args) => block_on(run::top(&config()?, args, out)).map(|()| true),
+        Command::Cases(args) => block_on(run::cases(&config()?, args, out)).map(|()| true),
+        Command::Payments(args) => block_on(run::payments(&config()?, args, out)),
+        Command::Dlq(args) => block_on(run::dlq(&config()?, args, out)),
+        Command::Webhooks(args) => block_on(run::webhooks(&config()?, args, out)),
         Command::Alerts(args) => block_on(run::alerts(&config()?, args, out)).map(|()| true),
         Command::Console(args) => run::console(args, &mut io::stdin().lock(), out).map(|()| true),
-        Command::Audit(_) => block_on(run::audit(&config()?, out)),
-        Command::Doctor(args) => block_on(run::doctor(&config()?, args.json, out)),
+        Command::Audit(args) => block_on(run::audit(&config()?, args, out)),
+        Command::Doctor(args) => block_on(run::doctor(config(), args.json, out)),
     }?;
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

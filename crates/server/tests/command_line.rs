@@ -125,3 +125,93 @@ fn templates_of_ones_own_are_checked_and_listed() {
     let message = text(&broken.stderr);
     assert!(message.contains("welcome/en.html, line 2: "), "{message}");
 }
+
+#[test]
+fn shells_are_told_what_can_be_typed() {
+    for (shell, part) in
+        [("bash", "complete -F"), ("zsh", "#compdef tashika"), ("fish", "complete -c tashika")]
+    {
+        let output = tashika(&["completions", shell], &[]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let script = text(&output.stdout);
+        for word in [part, "cases", "decide", "doctor", "silence"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        if shell == "bash" {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let path = folder.path().join("tashika.bash");
+            std::fs::write(&path, script).expect("the file is written");
+            let read = Command::new("bash").arg("-n").arg(&path).output().expect("bash runs");
+            assert!(read.status.success(), "{}", text(&read.stderr));
+        }
+    }
+    let unknown = tashika(&["completions", "telex"], &[]);
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn there_is_a_manual() {
+    let page = text(&tashika(&["man"], &[]).stdout);
+    assert!(page.contains(".TH tashika 1") && page.contains("tashika\\-cases(1)"), "{page}");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("man1");
+    let written = tashika(&["man", "--dir", path.to_str().expect("the path is UTF-8")], &[]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    for name in ["tashika.1", "tashika-cases-decide.1", "tashika-mail-batches-cancel.1"] {
+        let page = std::fs::read_to_string(path.join(name)).expect(name);
+        assert!(page.contains(".TH ") && page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+}
+
+#[test]
+fn whoever_stops_reading_is_not_an_error() {
+    use std::process::Stdio;
+    for arguments in [&["completions", "bash"][..], &["man"], &["config", "--markdown"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tashika"))
+            .args(arguments)
+            .env_clear()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        // Nobody reads a single byte.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn commands_that_look_do_not_make_a_database() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("typo.db");
+    let url = format!("sqlite:{}", path.display());
+    let environment = [("TASHIKA_DATABASE_URL", url.as_str())];
+    for arguments in [
+        &["cases", "list"][..],
+        &["payments", "list", "--json"],
+        &["dlq", "list"],
+        &["webhooks", "stats"],
+        &["mail", "lane"],
+        &["alerts", "list"],
+        &["audit", "verify"],
+        &["top", "--once"],
+    ] {
+        let output = tashika(arguments, &environment);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("there is no database"), "{arguments:?}: {said}");
+        assert_eq!((said.lines().count(), text(&output.stdout).as_str()), (1, ""), "{arguments:?}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_understood_ends_with_2() {
+    for arguments in [&["cases"][..], &["cases", "show", "42"], &["dlq", "retry"], &["tops"]] {
+        let output = tashika(arguments, &[]);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}

@@ -3,11 +3,11 @@
 //! Every statement here reads an index, or a bounded number of rows; none of them counts a table.
 
 use tashika_domain::effect::EffectId;
-use tashika_domain::{Lane, Timestamp};
+use tashika_domain::{Lane, Status, Timestamp};
 use uuid::Uuid;
 
 use crate::Store;
-use crate::effects::{COLUMNS, EffectRow, parse};
+use crate::effects::{COLUMNS, EffectCount, EffectRow, parse};
 use crate::error::StoreError;
 use crate::row::{Param, Reader};
 
@@ -16,6 +16,15 @@ use crate::row::{Param, Reader};
 pub struct LaneCount {
     pub lane: Lane,
     pub count: i64,
+}
+
+/// What waits in a lane, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneDepth {
+    pub lane: Lane,
+    pub due: i64,
+    /// When the one that waits longest was due.
+    pub oldest: Timestamp,
 }
 
 /// The newest row of a table, by which a change can be noticed.
@@ -73,6 +82,41 @@ impl Store {
         self.query(sql.to_owned(), vec![Param::Time(now)], |row| {
             let read = Reader::named(row, "outbox", "count");
             Ok(LaneCount { lane: read.word("lane", Lane::parse)?, count: read.int("n")? })
+        })
+        .await
+    }
+
+    /// The same, with the moment at which the first of each lane was due.
+    pub async fn depth_by_lane(&self, now: Timestamp) -> Result<Vec<LaneDepth>, StoreError> {
+        let sql = "select lane, count(*) as n, min(next_run_at) as oldest from outbox
+             where status in ('pending', 'failed') and next_run_at <= $1 group by lane order by lane";
+        self.query(sql.to_owned(), vec![Param::Time(now)], |row| {
+            let read = Reader::named(row, "outbox", "count");
+            let lane = read.word("lane", Lane::parse)?;
+            Ok(LaneDepth { lane, due: read.int("n")?, oldest: read.time("oldest")? })
+        })
+        .await
+    }
+
+    /// What is under way, and what changed since a moment, by lane and status. Only the newest `look`
+    /// effects are looked at: the table has no index on its times.
+    pub async fn recent_by_lane(
+        &self,
+        since: Timestamp,
+        look: i64,
+    ) -> Result<Vec<EffectCount>, StoreError> {
+        let sql = "select lane, status, count(*) as n
+              from (select lane, status, updated_at from outbox order by id desc limit $2) t
+             where status = 'sending' or updated_at >= $1
+             group by lane, status order by lane, status";
+        let params = vec![Param::Time(since), Param::Int(look)];
+        self.query(sql.to_owned(), params, |row| {
+            let read = Reader::named(row, "outbox", "count");
+            Ok(EffectCount {
+                lane: read.word("lane", Lane::parse)?,
+                status: read.word("status", Status::parse)?,
+                count: read.int("n")?,
+            })
         })
         .await
     }

@@ -94,6 +94,15 @@ impl Outbox {
 
     /// Requeues every aborted effect that a filter names; returns how many.
     pub async fn requeue_all(&self, filter: EffectFilter) -> Result<u64, RequeueError> {
+        self.requeue_all_telling(filter, |_| {}).await
+    }
+
+    /// The same, and tells how many there are after each.
+    pub async fn requeue_all_telling(
+        &self,
+        filter: EffectFilter,
+        mut tell: impl FnMut(u64) + Send,
+    ) -> Result<u64, RequeueError> {
         let mut filter = EffectFilter { status: Some(Status::Aborted), before: None, ..filter };
         let mut requeued = 0;
         loop {
@@ -102,7 +111,10 @@ impl Outbox {
             filter.before = Some(last.id);
             for effect in &page {
                 match self.store.commit(self.requeue_changes(effect)).await {
-                    Ok(()) => requeued += 1,
+                    Ok(()) => {
+                        requeued += 1;
+                        tell(requeued);
+                    }
                     // Somebody else requeued it.
                     Err(CommitError::Stale(_)) => {}
                     Err(error) => return Err(error.into()),

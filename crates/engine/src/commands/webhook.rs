@@ -273,6 +273,16 @@ impl Webhooks {
 
     /// Processes failed events again, as many as the filter names; returns how many.
     pub async fn replay_all(&self, filter: &WebhookFilter, who: &str) -> Result<u64, WebhookError> {
+        self.replay_all_telling(filter, who, |_| {}).await
+    }
+
+    /// The same, and tells how many there are after each.
+    pub async fn replay_all_telling(
+        &self,
+        filter: &WebhookFilter,
+        who: &str,
+        mut tell: impl FnMut(u64) + Send,
+    ) -> Result<u64, WebhookError> {
         let mut reopened = 0;
         for status in [Status::Failed, Status::Pending] {
             let given_up = status == Status::Pending;
@@ -283,6 +293,7 @@ impl Webhooks {
                 page.before = Some(last.id);
                 for event in events {
                     reopened += u64::from(self.reopen(&event, Actor::operator(who)).await?);
+                    tell(reopened);
                 }
             }
         }

@@ -170,10 +170,11 @@ pub fn doubts(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
+    doubts.extend(super::doubts::more(config));
     doubts
 }
 
-fn is_local(url: &url::Url) -> bool {
+pub(super) fn is_local(url: &url::Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
         Some(url::Host::Ipv6(ip)) => ip.is_loopback(),

@@ -94,7 +94,7 @@ async fn rules(State(face): State<Arc<Face>>, headers: HeaderMap) -> Response {
     Json(json!({ "items": items })).into_response()
 }
 
-fn described(rule: &Rule, language: Language) -> Value {
+pub(crate) fn described(rule: &Rule, language: Language) -> Value {
     json!({
         "name": rule.name,
         "severity": rule.severity,
@@ -195,7 +195,7 @@ fn parse(id: &str) -> Result<Uuid, Problem> {
     id.parse().map_err(|_| Problem::new(Code::AlertNotFound))
 }
 
-fn refusal(error: AlertError) -> Problem {
+pub(crate) fn refusal(error: AlertError) -> Problem {
     match error {
         AlertError::NotFound => Problem::new(Code::AlertNotFound),
         AlertError::Refused(_) => Problem::new(Code::AlertNotFiring),
@@ -204,7 +204,7 @@ fn refusal(error: AlertError) -> Problem {
 }
 
 /// An alert as answers show it.
-fn shown(alert: &Alert) -> Value {
+pub(crate) fn shown(alert: &Alert) -> Value {
     let mut item = json!({
         "id": alert.id,
         "rule": alert.rule,

@@ -60,7 +60,7 @@ async fn audit_logs(
     Ok(page.answer(found.iter().map(|line| (line.id, shown(line))).collect()))
 }
 
-fn shown(line: &Audit) -> Value {
+pub(crate) fn shown(line: &Audit) -> Value {
     let details: Value = serde_json::from_str(&line.details).unwrap_or_default();
     json!({
         "id": line.id,

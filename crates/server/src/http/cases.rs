@@ -131,22 +131,27 @@ async fn act(
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, Problem> {
     let (id, who) = (parse(&id)?, who(&headers, &client)?);
-    let note = request::parse_note(&body).map_err(Problem::violations)?;
+    let decision = decision(action, &body, who)?;
+    let case = to_its_end(async move { desk.act(id, &decision, &body).await }).await?;
+    Ok(Json(item(&case.map_err(|error| refusal(&error))?)).into_response())
+}
+
+/// What somebody has decided, checked.
+pub(crate) fn decision(action: String, body: &Value, who: String) -> Result<Decision, Problem> {
+    let note = request::parse_note(body).map_err(Problem::violations)?;
     if holds_card_number(&note) {
         // Notes are kept and shown.
         let problem = "looks like a card number; name the payment instead".to_owned();
         return Err(Problem::violations(vec![Violation { field: "note".to_owned(), problem }]));
     }
-    let decision = Decision { action, note, who };
-    let case = to_its_end(async move { desk.act(id, &decision, &body).await }).await?;
-    Ok(Json(item(&case.map_err(|error| refusal(&error))?)).into_response())
+    Ok(Decision { action, note, who })
 }
 
 fn parse(id: &str) -> Result<Uuid, Problem> {
     id.parse().map_err(|_| Problem::new(Code::CaseNotFound))
 }
 
-fn refusal(error: &CaseError) -> Problem {
+pub(crate) fn refusal(error: &CaseError) -> Problem {
     match error {
         CaseError::NotFound => Problem::new(Code::CaseNotFound),
         CaseError::AlreadyResolved | CaseError::Lost => Problem::new(Code::CaseAlreadyResolved),
@@ -169,7 +174,7 @@ fn refusal(error: &CaseError) -> Problem {
 }
 
 /// A case in a list.
-fn item(case: &Case) -> Value {
+pub(crate) fn item(case: &Case) -> Value {
     let mut body = json!({
         "id": case.id,
         "kind": case.kind,
@@ -196,7 +201,7 @@ pub(in crate::http) fn case(case: &Case) -> Value {
     body
 }
 
-fn laid_out(found: &Case, dossier: &Dossier, language: Language) -> Value {
+pub(crate) fn laid_out(found: &Case, dossier: &Dossier, language: Language) -> Value {
     let mut body = case(found);
     body["details"] = masked(&body["details"]);
     let actions: Vec<&str> = dossier.choices.iter().map(|choice| choice.action).collect();

@@ -10,10 +10,10 @@ mod assets;
 mod live;
 mod login;
 mod messages;
-mod overview;
+pub(crate) mod overview;
 pub mod session;
 mod settings;
-mod verification;
+pub(crate) mod verification;
 
 use std::sync::Arc;
 

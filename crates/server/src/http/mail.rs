@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::auth::Client;
 use super::idempotency::{key, mark_replayed};
 use super::json::JsonBody;
-use super::mail_json::{lane, mail, refusal};
+use super::mail_json::{lane, letter, mail, refusal};
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
 use super::schema::mail::{
@@ -192,19 +192,7 @@ async fn inbox(
     let query = Query::read(query.as_deref(), &["to"])?;
     let page = query.page()?;
     let found = mails.inbox(query.text("to"), page.before, page.fetch()).await.map_err(refusal)?;
-    let items = found.iter().map(|(found, words)| {
-        let shown = json!({
-            "id": found.id,
-            "to": found.to,
-            "locale": found.locale,
-            "subject": words.as_ref().map(|words| words.subject.as_str()),
-            "html": words.as_ref().map(|words| words.html.as_str()),
-            "text": words.as_ref().map(|words| words.text.as_str()),
-            "sentAt": found.sent_at,
-        });
-        (found.id, shown)
-    });
-    Ok(page.answer(items.collect()))
+    Ok(page.answer(found.iter().map(|(found, w)| (found.id, letter(found, w.as_ref()))).collect()))
 }
 
 /// Notify staff of deadlines

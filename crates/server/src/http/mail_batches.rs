@@ -235,7 +235,7 @@ async fn failed(
     Ok(page.answer(found.iter().map(|mail| mail.id).zip(shown).collect()))
 }
 
-fn failure_status(text: &str) -> Option<Status> {
+pub(crate) fn failure_status(text: &str) -> Option<Status> {
     let found = Status::parse_public(text)?;
     matches!(found, Status::Failed | Status::PossiblySent).then_some(found)
 }
@@ -292,7 +292,7 @@ async fn retry(
     Ok((StatusCode::ACCEPTED, Json(batch(&view))).into_response())
 }
 
-fn statuses(body: &Value) -> Result<Vec<Status>, Problem> {
+pub(crate) fn statuses(body: &Value) -> Result<Vec<Status>, Problem> {
     let wrong = |problem: &str| {
         let (field, problem) = ("statuses".to_owned(), problem.to_owned());
         Problem::violations(vec![Violation { field, problem }])

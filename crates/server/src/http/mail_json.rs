@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tashika_domain::mail::batch::BatchStatus;
 use tashika_domain::mail::{Delivery, Try};
 use tashika_engine::commands::mail::{BatchView, LaneView, MailError};
-use tashika_providers::templates::TemplateError;
+use tashika_providers::templates::{Rendered, TemplateError};
 
 use super::problem::{Code, Problem};
 use super::unavailable;
@@ -30,6 +30,19 @@ pub fn mail(mail: &Delivery) -> Value {
         shown["failure"] = json!({"class": fault.class, "text": fault.text});
     }
     shown
+}
+
+/// A mail in the sandbox's inbox, with its words.
+pub fn letter(mail: &Delivery, words: Option<&Rendered>) -> Value {
+    json!({
+        "id": mail.id,
+        "to": mail.to,
+        "locale": mail.locale,
+        "subject": words.map(|words| words.subject.as_str()),
+        "html": words.map(|words| words.html.as_str()),
+        "text": words.map(|words| words.text.as_str()),
+        "sentAt": mail.sent_at,
+    })
 }
 
 /// A mail among the failures of its batch: what is needed to do something about it.

@@ -87,7 +87,13 @@ impl Page {
     }
 
     /// The same where only rows down to `since` were looked at: a page that is not full goes on there.
-    pub fn answer_within(self, mut items: Vec<(Uuid, Value)>, since: Option<Uuid>) -> Response {
+    pub fn answer_within(self, items: Vec<(Uuid, Value)>, since: Option<Uuid>) -> Response {
+        Json(self.document(items, since)).into_response()
+    }
+
+    /// What is answered, as the command line prints it too.
+    #[must_use]
+    pub fn document(self, mut items: Vec<(Uuid, Value)>, since: Option<Uuid>) -> Value {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let more = items.len() > limit;
         items.truncate(limit);
@@ -97,7 +103,7 @@ impl Page {
         if let Some(cursor) = cursor {
             body["nextCursor"] = json!(cursor);
         }
-        Json(body).into_response()
+        body
     }
 }
 

@@ -438,7 +438,7 @@ fn json_answer(status: StatusCode, body: &Value) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-fn refusal(error: PaymentError) -> Problem {
+pub(crate) fn refusal(error: PaymentError) -> Problem {
     match error {
         PaymentError::KeyMissing => Problem::new(Code::IdempotencyKeyMissing),
         PaymentError::KeyInvalid => Problem::new(Code::IdempotencyKeyInvalid),

@@ -19,7 +19,7 @@ mod query;
 mod queues;
 mod schedules;
 mod topics;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 

@@ -305,7 +305,7 @@ fn parse(id: &str) -> Result<Uuid, Problem> {
     id.parse().map_err(|_| Problem::new(Code::WebhookEventNotFound))
 }
 
-fn shown(event: &WebhookEvent) -> Value {
+pub(crate) fn shown(event: &WebhookEvent) -> Value {
     json!({
         "id": event.id,
         "eventId": event.event_id,
@@ -324,7 +324,7 @@ fn shown(event: &WebhookEvent) -> Value {
     })
 }
 
-fn refusal(error: WebhookError) -> Problem {
+pub(crate) fn refusal(error: WebhookError) -> Problem {
     match error {
         WebhookError::UnknownSource => Problem::new(Code::SourceNotFound),
         WebhookError::Refused(Rejected { refused, event_id, participant_id }) => {

@@ -9,11 +9,14 @@ use tashika_domain::order::Execution;
 use tashika_domain::{EffectId, Lane};
 use tashika_engine::Rescuer;
 use tashika_engine::commands::order::Resolution;
+use tashika_engine::commands::outbox::Outbox;
 use tashika_store::{AttemptRecord, EffectFilter};
 
+use super::output::say;
+use super::progress::Progress;
 use super::table;
 use crate::app::App;
-use crate::cli::args::{self, OutboxArgs, OutboxCommand};
+use crate::cli::outbox::{self as args, OutboxArgs, OutboxCommand};
 use crate::config::Config;
 use crate::http::outbox::{attempt, shown};
 
@@ -33,26 +36,17 @@ pub async fn outbox(config: &Config, args: OutboxArgs, out: &mut impl Write) -> 
             list(&app, &filter, i64::from(limit), json, out).await
         }
         OutboxCommand::Show { id } => show(&app, id, json, out).await,
-        OutboxCommand::Requeue { ids, all, lane, error_code } => {
+        OutboxCommand::Requeue { ids, all, lane, error_code, by } => {
             let filter = EffectFilter { lane, error_code, ..EffectFilter::default() };
-            requeue(&app, &ids, all.then_some(filter), json, out).await
+            requeue(&app.outbox().by(by.by), &ids, all.then_some(filter), json, out).await
         }
         OutboxCommand::Release { lane } => release(&app, config, lane, json, out).await,
-        OutboxCommand::Resolve { key, action, execution, note } => {
+        OutboxCommand::Resolve { key, action, execution, note, by } => {
             let resolution = resolution(action, execution.as_deref())?;
-            app.orders(config).resolve(&key, resolution, &note).await?;
+            app.orders(config).resolve_as(&key, resolution, &note, &by.by).await?;
             say(out, json, &json!({"resolved": key, "action": action.as_str()}), "resolved")
         }
     }
-}
-
-fn say(out: &mut impl Write, json: bool, value: &Value, text: &str) -> anyhow::Result<()> {
-    if json {
-        writeln!(out, "{value}")?;
-    } else {
-        writeln!(out, "{text}")?;
-    }
-    Ok(())
 }
 
 fn parse_id(text: &str) -> anyhow::Result<EffectId> {
@@ -180,15 +174,15 @@ fn attempt_row(attempt: &AttemptRecord) -> Vec<String> {
 }
 
 async fn requeue(
-    app: &App,
+    outbox: &Outbox,
     ids: &[EffectId],
     all: Option<EffectFilter>,
     json: bool,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let outbox = app.outbox();
     let requeued = if let Some(filter) = all {
-        outbox.requeue_all(filter).await?
+        let mut progress = Progress::of("requeued", None);
+        outbox.requeue_all_telling(filter, |count| progress.reach(count)).await?
     } else {
         for id in ids {
             outbox.requeue(*id).await.with_context(|| id.to_string())?;

@@ -16,6 +16,8 @@ mod auth;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod crash;

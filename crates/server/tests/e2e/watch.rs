@@ -21,13 +21,13 @@ on_both!(
 
 const TOKEN: &str = "a-token-of-many-letters";
 
-fn mute(gateway: &Gateway) {
+pub fn mute(gateway: &Gateway) {
     for operation in [Operation::Retrieve, Operation::List, Operation::Search, Operation::Refunds] {
         gateway.world.usually(operation, Fault::DropBefore);
     }
 }
 
-fn setup(db: &TestDb, gateway: &Gateway) -> Setup {
+pub fn setup(db: &TestDb, gateway: &Gateway) -> Setup {
     Setup::of(db)
         .stripe(gateway)
         .set("PAYMENT_VERIFY_MAX_ATTEMPTS", 1)
@@ -35,7 +35,7 @@ fn setup(db: &TestDb, gateway: &Gateway) -> Setup {
 }
 
 /// A payment that nobody can say anything about, and its case.
-async fn stuck(server: &Server, gateway: &Gateway, key: &str) -> (String, Value) {
+pub async fn stuck(server: &Server, gateway: &Gateway, key: &str) -> (String, Value) {
     gateway.world.script(Operation::Confirm, [Fault::ExecuteThenClose]);
     mute(gateway);
     let found = server.paid(key, &payment("pm_card_visa"), 202, "PENDING").await;

@@ -1,6 +1,6 @@
 //! What the console asks.
 
-use tashika_domain::Lane;
+use tashika_domain::{Lane, Status};
 use tashika_store::{Counted, EffectFilter, RaceFilter};
 use uuid::Uuid;
 
@@ -9,6 +9,7 @@ use crate::support::*;
 on_both!(
     effects_are_found_by_their_key_whatever_their_kind,
     only_what_is_due_waits,
+    waits_and_the_flow_are_seen_by_lane,
     a_look_goes_back_as_far_as_it_may,
     counting_ends_at_its_limit,
     the_newest_row_of_every_table_is_told,
@@ -56,6 +57,31 @@ async fn only_what_is_due_waits(db: Db) {
     assert_eq!(due(at(600)).await, [(Lane::MAIL, 1), (Lane::ORDERS, 3)]);
     claim(&store, at(100), 1).await;
     assert_eq!(due(at(100)).await, [(Lane::MAIL, 1), (Lane::ORDERS, 1)]);
+}
+
+async fn waits_and_the_flow_are_seen_by_lane(db: Db) {
+    let store = db.open().await;
+    assert_eq!(store.depth_by_lane(at(1)).await.unwrap(), []);
+    assert_eq!(store.recent_by_lane(at(0), 10).await.unwrap(), []);
+    let (mut early, mut late) = (effect(1), effect(2));
+    (early.run_at, late.run_at) = (at(40), at(60));
+    enqueue(&store, [early, late]).await;
+    let depth = async |now| -> Vec<_> {
+        let found = store.depth_by_lane(now).await.unwrap();
+        found.into_iter().map(|one| (one.lane, one.due, one.oldest)).collect()
+    };
+    assert_eq!(depth(at(50)).await, [(Lane::ORDERS, 1, at(40))]);
+    assert_eq!(depth(at(100)).await, [(Lane::ORDERS, 2, at(40))]);
+    claim(&store, at(100), 1).await;
+    assert_eq!(depth(at(100)).await, [(Lane::ORDERS, 1, at(60))]);
+    let recent = async |since, look| -> Vec<_> {
+        let found = store.recent_by_lane(since, look).await.unwrap();
+        found.into_iter().map(|one| (one.lane, one.status, one.count)).collect()
+    };
+    // What is under way is seen however long it has been; what waits, if it changed lately.
+    assert_eq!(recent(at(1000), 10).await, [(Lane::ORDERS, Status::Sending, 1)]);
+    // The newest only: the one that was claimed is older.
+    assert_eq!(recent(at(1000), 1).await, []);
 }
 
 async fn a_look_goes_back_as_far_as_it_may(db: Db) {

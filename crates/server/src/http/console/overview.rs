@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tashika_domain::alert::AlertState;
 use tashika_domain::case::CaseStatus;
 use tashika_engine::Step;
-use tashika_store::{AlertFilter, CaseFilter, Counted, RaceFilter, StoreError};
+use tashika_store::{AlertFilter, CaseFilter, Counted, RaceFilter, Store, StoreError};
 
 use super::Face;
 use crate::http::problem::Problem;
@@ -27,43 +27,49 @@ pub(super) async fn overview(State(face): State<Arc<Face>>) -> Result<Response, 
 
 impl Face {
     async fn overview(&self) -> Result<Value, StoreError> {
-        let mut counts = Map::new();
-        for (name, what) in [
-            ("openCases", Counted::OpenCases),
-            ("firingAlerts", Counted::FiringAlerts),
-            ("abortedEffects", Counted::AbortedEffects),
-            ("deadLetters", Counted::DeadLetters),
-            ("failedWebhooks", Counted::FailedWebhooks),
-            ("paymentsInDoubt", Counted::PaymentsInDoubt),
-        ] {
-            counts.insert(name.to_owned(), self.store.counted(what, COUNT_MAX).await?.into());
-        }
-        let open = CaseFilter { status: Some(CaseStatus::Open), ..CaseFilter::default() };
-        let open = self.store.cases(&open, NAMED).await?;
-        let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
-        let alerts = self.store.alerts(&firing, NAMED).await?;
-        let alerts: Vec<Value> = alerts
-            .iter()
-            .map(|alert| {
-                json!({
-                    "id": alert.id, "rule": alert.rule, "severity": alert.severity,
-                    "message": alert.message, "count": alert.count, "firedAt": alert.fired_at,
-                })
-            })
-            .collect();
-        let seen = self.store.races(&RaceFilter::default(), NAMED).await?;
+        let mut found = standing(&self.store).await?;
         let steps = self.engine.pulse().steps();
-        Ok(json!({
-            "node": self.engine.worker(),
-            "at": self.clock.now(),
-            "countMax": COUNT_MAX,
-            "counts": counts,
-            "cases": open.iter().map(cases::case).collect::<Vec<_>>(),
-            "alerts": alerts,
-            "races": seen.iter().map(races::race).collect::<Vec<_>>(),
-            "steps": steps.iter().map(step).collect::<Vec<_>>(),
-        }))
+        found["node"] = json!(self.engine.worker());
+        found["at"] = json!(self.clock.now());
+        found["steps"] = steps.iter().map(step).collect();
+        Ok(found)
     }
+}
+
+/// What needs somebody, and what raced: for the first page and for `tashika top`.
+pub(crate) async fn standing(store: &Store) -> Result<Value, StoreError> {
+    let mut counts = Map::new();
+    for (name, what) in [
+        ("openCases", Counted::OpenCases),
+        ("firingAlerts", Counted::FiringAlerts),
+        ("abortedEffects", Counted::AbortedEffects),
+        ("deadLetters", Counted::DeadLetters),
+        ("failedWebhooks", Counted::FailedWebhooks),
+        ("paymentsInDoubt", Counted::PaymentsInDoubt),
+    ] {
+        counts.insert(name.to_owned(), store.counted(what, COUNT_MAX).await?.into());
+    }
+    let open = CaseFilter { status: Some(CaseStatus::Open), ..CaseFilter::default() };
+    let open = store.cases(&open, NAMED).await?;
+    let firing = AlertFilter { state: Some(AlertState::Firing), ..AlertFilter::default() };
+    let alerts = store.alerts(&firing, NAMED).await?;
+    let alerts: Vec<Value> = alerts
+        .iter()
+        .map(|alert| {
+            json!({
+                "id": alert.id, "rule": alert.rule, "severity": alert.severity,
+                "message": alert.message, "count": alert.count, "firedAt": alert.fired_at,
+            })
+        })
+        .collect();
+    let seen = store.races(&RaceFilter::default(), NAMED).await?;
+    Ok(json!({
+        "countMax": COUNT_MAX,
+        "counts": counts,
+        "cases": open.iter().map(cases::case).collect::<Vec<_>>(),
+        "alerts": alerts,
+        "races": seen.iter().map(races::race).collect::<Vec<_>>(),
+    }))
 }
 
 /// Some seconds: per lane `[succeeded, failed, aborted, p50, p95]`, and what waited at their end.

@@ -123,7 +123,7 @@ fn shown(walk: Option<&Walk>) -> Value {
     })
 }
 
-fn finding(finding: &Finding) -> Value {
+pub(crate) fn finding(finding: &Finding) -> Value {
     match finding {
         Finding::Changed(id) => json!({"what": "changed", "line": id}),
         Finding::Removed(id) => json!({"what": "removed", "line": id}),

@@ -112,7 +112,7 @@ fn of_message(message: &Message) -> Object {
     object
 }
 
-pub(super) fn dead_letter(letter: &Message) -> Value {
+pub(crate) fn dead_letter(letter: &Message) -> Value {
     let mut object = of_message(letter);
     set(&mut object, "dlqId", letter.dlq_id.as_deref());
     let response = letter.response.clone().unwrap_or_default();
