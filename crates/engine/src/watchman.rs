@@ -30,6 +30,10 @@ use history::History;
 /// Counting a large table takes time: it may take this share of it.
 const SHARE: u32 = 50;
 
+/// And never keeps the next look waiting for more than so many periods: one slow moment of the
+/// database must not leave people without alerts.
+const LONGEST: u32 = 6;
+
 /// Between two looks that were woken up for: a thousand cases at once are worth a few looks.
 const CALM: Duration = Duration::from_millis(200);
 
@@ -75,7 +79,7 @@ impl Watchman {
                 tracing::warn!(%error, "the watchman could not look at everything");
             }
             let took = self.engine.clock.now().since(began);
-            let pause = CALM.max(took * SHARE);
+            let pause = pause(took, self.engine.settings.alerts.every);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -228,6 +232,11 @@ impl Watchman {
     }
 }
 
+/// How long nobody is listened to after a look that took so long.
+fn pause(took: Duration, every: Duration) -> Duration {
+    CALM.max(took.saturating_mul(SHARE).min(every.saturating_mul(LONGEST)))
+}
+
 /// The alert of a rule that the watchman measures itself.
 fn firing<'a>(open: &'a [Alert], rule: &Rule) -> Option<&'a Alert> {
     open.iter().find(|alert| {
@@ -260,5 +269,19 @@ fn log(alert: &Alert) {
         (AlertState::Resolved, _) => say!(info, "an alert is resolved"),
         (AlertState::Firing, Severity::Warning) => say!(warn, "an alert fires"),
         (AlertState::Firing, Severity::High | Severity::Critical) => say!(error, "an alert fires"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_look_is_paid_for_but_blinds_nobody() {
+        let every = Duration::from_secs(10);
+        assert_eq!(pause(Duration::from_millis(1), every), CALM);
+        assert_eq!(pause(Duration::from_millis(100), every), Duration::from_secs(5));
+        assert_eq!(pause(Duration::from_secs(8), every), Duration::from_secs(60));
+        assert_eq!(pause(Duration::MAX, Duration::MAX), Duration::MAX);
     }
 }

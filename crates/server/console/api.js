@@ -81,8 +81,31 @@ export async function maybe(promise) {
   }
 }
 
-/** Tells about changes until it is stopped. Calls `state` with whether the connection stands. */
+/** Before a connection that the browser has given up is opened again. */
+const REOPEN = 5_000;
+
+/**
+ * Tells about changes until it is stopped. Calls `state` with whether the connection stands. A connection that breaks is
+ * the browser's to open again; one that was refused (too many listeners, a server that is starting) is ours.
+ */
 export function live(changed, state) {
+  let source = null;
+  let timer = 0;
+  let stopped = false;
+  const begin = () => {
+    source = listener(changed, state, () => {
+      if (!stopped) timer = setTimeout(begin, REOPEN);
+    });
+  };
+  begin();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+    source.close();
+  };
+}
+
+function listener(changed, state, refused) {
   const source = new EventSource('/console/api/live');
   source.addEventListener('hello', () => state(true));
   source.addEventListener('change', (event) => {
@@ -92,6 +115,9 @@ export function live(changed, state) {
       // The next one will do.
     }
   });
-  source.onerror = () => state(false);
-  return () => source.close();
+  source.onerror = () => {
+    state(false);
+    if (source.readyState === EventSource.CLOSED) refused();
+  };
+  return source;
 }

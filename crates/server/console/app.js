@@ -144,6 +144,10 @@ function listen() {
   const stop = live(changed, (up) => {
     const node = document.querySelector('#live');
     if (!node) return;
+    // What happened while nobody listened was not told.
+    if (up && node.dataset.lost) changed(null);
+    if (up) delete node.dataset.lost;
+    else node.dataset.lost = 'true';
     node.classList.toggle('up', up);
     put(node.querySelector('.live-text'), up ? t('live.on') : t('live.off'));
   });

@@ -47,7 +47,7 @@ function doubts(lines, open, now) {
 export function timelinePicture(lines, payment) {
   const now = Date.now();
   const open = Boolean(payment.pendingVerification || payment.verificationFailed);
-  const tries = lines.filter((line) => line.kind === 'attempt' || line.kind === 'check' || line.kind === 'prepared');
+  const tries = lines.filter((line) => ['attempt', 'check', 'prepared', 'heard'].includes(line.kind));
   const changes = lines.filter((line) => line.kind === 'transition');
   const windows = doubts(lines, open, now);
   const moments = [time(lines[0].at), ...lines.map((line) => time(line.at)), ...tries.filter((line) => line.startedAt).map((line) => time(line.startedAt)), ...windows.flatMap(([a, b]) => [a, b])];
@@ -77,13 +77,13 @@ export function timelinePicture(lines, payment) {
       b - a > 60 && s('text', { class: `state-label ${name}`, x: a + 6, y: ROWS.status + 4 }, named('status', name))));
 
   const marks = tries.map((line) => {
-    const y = line.kind === 'check' ? ROWS.checks : ROWS.attempts;
+    const y = line.kind === 'check' || line.kind === 'heard' ? ROWS.checks : ROWS.attempts;
     const [a, b] = [x(time(line.startedAt ?? line.at)), x(time(line.at))];
-    const tone = line.kind === 'prepared' ? 'done' : line.outcome ?? 'done';
+    const tone = line.kind === 'prepared' ? 'done' : line.kind === 'heard' ? 'heard' : line.outcome ?? 'done';
     const said = [named('timeline', line.kind), line.operation, line.outcome && named('outcome', line.outcome), line.found, line.code, line.startedAt && duration(time(line.at) - time(line.startedAt))].filter(Boolean).join(' · ');
     return s('g', { class: `try ${tone}` },
       s('line', { x1: a, x2: b, y1: y, y2: y }),
-      line.outcome === 'lost' ? s('path', { d: `M${b - 5} ${y - 5}L${b + 5} ${y + 5}M${b - 5} ${y + 5}L${b + 5} ${y - 5}` }) : s('circle', { cx: b, cy: y, r: 5 }),
+      line.outcome === 'lost' ? s('path', { d: `M${b - 5} ${y - 5}L${b + 5} ${y + 5}M${b - 5} ${y + 5}L${b + 5} ${y - 5}` }) : line.kind === 'heard' ? s('path', { d: `M${b} ${y - 6}L${b + 6} ${y}L${b} ${y + 6}L${b - 6} ${y}Z` }) : s('circle', { cx: b, cy: y, r: 5 }),
       s('title', null, `${clock(line.at)} ${said}`));
   });
 

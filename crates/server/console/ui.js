@@ -205,8 +205,25 @@ export async function withProgress(title, work) {
   }
 }
 
-export function bar(done, total, tone = 'good') {
-  return h('progress', { class: `bar ${tone}`, max: String(Math.max(total, 1)), value: String(done), 'aria-label': `${done} / ${total}` });
+/** How far something is, by how it went: `parts` are `[count, tone]`, and what is left is not done yet. */
+export function bar(parts, total, label) {
+  const done = parts.reduce((sum, [count]) => sum + count, 0);
+  const share = (count) => (count / Math.max(total, 1)) * 100;
+  let from = 0;
+  const pieces = parts.filter(([count]) => count > 0).map(([count, tone]) => {
+    const piece = s('rect', { class: tone, x: share(from), y: 0, width: share(count), height: 8 });
+    from += count;
+    return piece;
+  });
+  return h('div', { class: 'bar', role: 'progressbar', 'aria-label': label, 'aria-valuemin': '0', 'aria-valuemax': String(total), 'aria-valuenow': String(done) },
+    s('svg', { viewBox: '0 0 100 8', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, pieces));
+}
+
+/** Races, what they were about and how they ended. */
+export function raceTable(all, subject) {
+  return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': t('reservations.races') }, h('table', { class: 'plain' },
+    h('thead', null, h('tr', null, [t('label.time'), t('label.scenario'), subject && t('label.subject'), t('label.resolution')].filter(Boolean).map((label) => h('th', { scope: 'col' }, label)))),
+    h('tbody', null, all.map((one) => h('tr', null, h('td', { class: 'time' }, when(one.detectedAt)), h('td', { title: one.scenario }, named('race', one.scenario)), subject && h('td', null, subject(one)), h('td', { title: one.resolution }, named('raceResolution', one.resolution)))))));
 }
 
 /** Links that are parts of one page. */

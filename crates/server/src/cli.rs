@@ -9,6 +9,7 @@ pub mod cases;
 pub mod dlq;
 #[cfg(test)]
 mod documentation;
+pub mod demo;
 pub mod mail;
 pub mod outbox;
 pub mod payments;
@@ -25,6 +26,7 @@ use args::{BenchArgs, ConsoleArgs, DoctorArgs, ServeArgs, SimArgs};
 use audit::AuditArgs;
 use cases::CasesArgs;
 use dlq::DlqArgs;
+use demo::DemoArgs;
 use mail::MailArgs;
 use outbox::OutboxArgs;
 use payments::PaymentsArgs;
@@ -53,6 +55,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the API, work on effects, or both, until SIGTERM
     Serve(ServeArgs),
+    /// Start a small world in which answers get lost, and watch what becomes of them
+    Demo(DemoArgs),
     /// Bring the database to this version's schema
     Migrate,
     /// Watch what flows, what waits and what needs somebody

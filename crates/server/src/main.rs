@@ -40,6 +40,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Mail(args) => block_on(run::mail(config, args, out)).map(|()| true),
         Command::Sim(args) => Ok(run::sim(args, out)),
         Command::Bench(args) => block_on(run::bench(&args, out)).map(|()| true),
+        Command::Demo(args) => block_on(run::demo(&args, out)),
         Command::Serve(args) => block_on(run::serve(&config()?, args)).map(|()| true),
         Command::Migrate => block_on(run::migrate(&config()?, out)).map(|()| true),
         Command::Outbox(args) => block_on(run::outbox(&config()?, args, out)).map(|()| true),

@@ -125,6 +125,11 @@ impl World {
         self.lock().script.mix = mix.into();
     }
 
+    /// Forgets every script: from now on each call is answered, and honestly.
+    pub fn behave(&self) {
+        self.lock().script = fault::Script::default();
+    }
+
     /// Lets every late call arrive that waits for it, in the order in which they were sent.
     #[expect(clippy::must_use_candidate, reason = "what became of them is often of no interest")]
     pub fn run_late(&self) -> Vec<Landed> {
@@ -266,6 +271,12 @@ impl World {
         self.lock().books.events.iter().map(event::Event::view).collect()
     }
 
+    /// The events after the first so many.
+    #[must_use]
+    pub fn events_after(&self, seen: usize) -> Vec<Value> {
+        self.lock().books.events.iter().skip(seen).map(event::Event::view).collect()
+    }
+
     /// Every call that carried a valid secret, in the order in which they arrived.
     #[must_use]
     pub fn heard(&self) -> Vec<Heard> {
@@ -316,6 +327,12 @@ impl World {
     /// Waits until so many late calls have been executed.
     pub async fn until_landed(&self, count: usize) {
         self.until("a late call", |world| world.landed().len() >= count).await;
+    }
+
+    /// How many calls are still somewhere in the network, on their way here.
+    #[must_use]
+    pub fn on_their_way(&self) -> usize {
+        self.lock().on_their_way
     }
 
     /// Lets every late call arrive, and waits for those that come by themselves.

@@ -1,12 +1,25 @@
 import { ApiError, get, maybe, post } from '../api.js';
 import { h, put } from '../dom.js';
-import { named, number, t } from '../i18n.js';
+import { language, named, number, t } from '../i18n.js';
 import { list } from '../list.js';
 import { badge, button, confirm, describe, empty, facts, header, id, json, loading, panel, toast, when } from '../ui.js';
+
+let known = null;
+
+/** What the rules say, in the reader's language: alerts themselves are written down in English. */
+export async function ruleTexts() {
+  if (known?.language === language()) return known.texts;
+  const found = await maybe(get('/alerts/rules'));
+  known = { language: language(), texts: new Map((found?.items ?? []).map((rule) => [rule.name, rule])) };
+  return known.texts;
+}
+
+export const sayAlert = (one, texts) => (language() === 'en' ? one.message : texts.get(one.rule)?.message ?? one.message);
 
 export default async function alerts(view) {
   const [which] = view.params;
   if (which) return detail(view, which);
+  const texts = await ruleTexts();
   const { node } = list(view, {
     path: '/alerts',
     caption: t('nav.alerts'),
@@ -17,7 +30,7 @@ export default async function alerts(view) {
       { label: t('label.severity'), cell: (one) => badge(one.severity, 'severity') },
       { label: t('label.state'), cell: (one) => badge(one.state) },
       { label: t('label.count'), class: 'number', cell: (one) => number(one.count) },
-      { label: t('label.message'), class: 'grow', cell: (one) => one.message },
+      { label: t('label.message'), class: 'grow', cell: (one) => sayAlert(one, texts) },
       { label: t('label.fired'), class: 'time', cell: (one) => when(one.firedAt) },
       { label: t('label.resolved'), class: 'time', cell: (one) => when(one.resolvedAt) },
     ],
@@ -55,7 +68,7 @@ async function detail(view, which) {
     }
   }
   async function load() {
-    const one = await find(which, view.signal);
+    const [one, texts] = await Promise.all([find(which, view.signal), ruleTexts()]);
     view.title(one.rule);
     const firing = one.state === 'firing';
     put(view.root,
@@ -67,7 +80,8 @@ async function detail(view, which) {
           button(t('alerts.silence'), () => act('silence', (reason) => ({ minutes: 60, reason }), t('alerts.silenceText'), true), { disabled: !view.mayAct }),
         ] : [],
       }),
-      panel(null, h('p', { class: 'summary' }, one.message),
+      panel(null, h('p', { class: 'summary' }, sayAlert(one, texts)),
+        texts.get(one.rule)?.advice && h('p', { class: 'advice' }, texts.get(one.rule).advice),
         facts([[t('label.count'), number(one.count)], [t('label.fired'), when(one.firedAt)], [t('label.resolved'), one.resolvedAt && when(one.resolvedAt)], [t('alerts.acknowledged'), one.acknowledgedAt && when(one.acknowledgedAt)], [t('label.by'), one.acknowledgedBy], [t('alerts.silencedUntil'), one.silencedUntil && when(one.silencedUntil)], [t('label.id'), id(one.id)]]),
         one.labels && Object.keys(one.labels).length > 0 && h('details', null, h('summary', null, t('label.labels')), json(one.labels))));
   }

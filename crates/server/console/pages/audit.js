@@ -24,7 +24,7 @@ export default async function audit(view) {
     const tone = { intact: 'good', broken: 'bad', failed: 'bad', running: 'busy' }[walk.state];
     put(state,
       h('p', { class: `verdict ${tone}`, role: 'status', data: { state: walk.state } }, t(`audit.${walk.state}`)),
-      running && bar(walk.seals, walk.totalSeals),
+      running && bar([[walk.seals, 'good']], Math.max(walk.totalSeals, walk.seals), t('audit.chain')),
       facts([[t('audit.seals'), `${number(walk.seals)} / ${number(Math.max(walk.totalSeals, walk.seals))}`], [t('audit.lines'), number(walk.lines)], [t('audit.unsealed'), number(walk.unsealed)], [t('audit.expired'), walk.expired > 0 && number(walk.expired)], [t('label.by'), walk.who], [t('label.ended'), walk.endedAt && when(walk.endedAt)]]),
       walk.findings.length > 0 && h('ul', { class: 'findings' }, walk.findings.map((finding) => h('li', null, named('finding', finding.what), ' ', h('code', null, String(finding.line ?? finding.seal))))),
       walk.findingCount > walk.findings.length && h('p', null, t('audit.moreFindings', { count: number(walk.findingCount - walk.findings.length) })));

@@ -1,6 +1,6 @@
 import { ApiError, get, maybe, post } from '../api.js';
 import { h, put } from '../dom.js';
-import { named, t } from '../i18n.js';
+import { language, named, t } from '../i18n.js';
 import { list } from '../list.js';
 import { stateDiagram, timelinePicture } from '../timeline.js';
 import { badge, button, confirm, describe, empty, example, facts, header, id, json, link, loading, panel, toast, when } from '../ui.js';
@@ -12,6 +12,12 @@ export function subjectLink(one) {
   const place = places[one.subjectType];
   const label = `${named('subject', one.subjectType)} ${one.subjectId}`;
   return place ? link(`/console/${place}/${encodeURIComponent(one.subjectId)}`, label) : h('span', null, label);
+}
+
+/** What it is about, in the reader's language: cases themselves are written down in English. */
+export function summaryOf(one) {
+  const said = language() === 'en' ? null : named('caseText', one.kind);
+  return said && said !== one.kind ? said : one.summary;
 }
 
 export default async function cases(view) {
@@ -29,7 +35,7 @@ export default async function cases(view) {
       { label: t('label.case'), cell: (one) => named('case', one.kind) },
       { label: t('label.status'), cell: (one) => badge(one.status) },
       { label: t('label.subject'), cell: (one) => subjectLink(one) },
-      { label: t('label.summary'), class: 'grow', cell: (one) => one.summary },
+      { label: t('label.summary'), class: 'grow', cell: (one) => summaryOf(one) },
       { label: t('label.opened'), class: 'time', cell: (one) => when(one.openedAt) },
     ],
     href: (one) => `/console/cases/${one.id}`,
@@ -102,7 +108,8 @@ async function detail(view, which) {
     put(view.root,
       header(named('case', one.kind), { back: { href: '/console/cases', label: t('nav.cases') }, badges: [badge(one.status)] }),
       panel(t('cases.question'),
-        h('p', { class: 'summary' }, one.summary),
+        h('p', { class: 'summary' }, summaryOf(one)),
+        summaryOf(one) !== one.summary && h('p', { class: 'quiet', lang: 'en' }, one.summary),
         facts([[t('label.subject'), subjectLink(one)], [t('label.opened'), when(one.openedAt)], [t('label.resolved'), one.resolvedAt && when(one.resolvedAt)], [t('label.decision'), one.resolution && named('caseAction', one.resolution)], [t('label.note'), one.note], [t('label.by'), one.resolvedBy], [t('label.id'), id(one.id)]])),
       open && panel(t('cases.decide'), choices(one, actions)),
       one.tried && panel(t('cases.tried'), h('p', null, one.tried.summary ?? String(one.tried))),

@@ -24,7 +24,7 @@ export default async function mail(view) {
       { label: t('label.status'), cell: (one) => badge(one.status, 'mail') },
       { label: t('label.template'), cell: (one) => one.template ?? '—' },
       { label: t('mail.progress'), class: 'grow', cell: (one) => progress(one) },
-      { label: t('mail.failed'), class: 'number', cell: (one) => number(one.failed ?? 0) },
+      { label: t('mail.labelFailed'), class: 'number', cell: (one) => number(one.failed ?? 0) },
       { label: t('label.created'), class: 'time', cell: (one) => when(one.createdAt) },
     ],
     href: (one) => `/console/mail/batches/${one.id}`,
@@ -36,7 +36,7 @@ export default async function mail(view) {
 
 function progress(one) {
   const total = one.total ?? 0;
-  return h('div', { class: 'progress-cell' }, bar(ended(one), total, one.failed > 0 ? 'warn' : 'good'), h('span', null, `${number(ended(one))} / ${number(total)}`));
+  return h('div', { class: 'progress-cell' }, bar([[one.sent ?? 0, 'good'], [one.possiblySent ?? 0, 'warn'], [one.failed ?? 0, 'bad'], [one.cancelled ?? 0, 'calm']], total, t('mail.progress')), h('span', null, `${number(ended(one))} / ${number(total)}`));
 }
 
 async function batch(view, which) {
@@ -63,7 +63,7 @@ async function batch(view, which) {
     }, { tone: danger ? 'danger' : '', disabled: !view.mayAct });
     put(view.root,
       header(`${t('mail.batch')} ${one.id.slice(0, 13)}`, { back: { href: '/console/mail', label: t('nav.mail') }, badges: [badge(one.status, 'mail')], actions: [(one.queued ?? 0) > 0 && act('cancel', t('mail.cancelRest'), t('mail.cancelRestText'), true), (one.failed ?? 0) > 0 && act('retry', t('mail.retryFailed'), t('mail.retryFailedText'), false)].filter(Boolean) }),
-      panel(t('mail.progress'), progress(one), facts([[t('mail.queued'), number(one.queued ?? 0)], [t('mail.sent'), number(one.sent ?? 0)], [t('mail.failed'), number(one.failed ?? 0)], [t('mail.possiblySent'), number(one.possiblySent ?? 0)], [t('mail.cancelled'), number(one.cancelled ?? 0)], [t('label.template'), one.template], [t('label.id'), id(one.id)]])));
+      panel(t('mail.progress'), progress(one), facts([[t('mail.labelQueued'), number(one.queued ?? 0)], [t('mail.labelSent'), number(one.sent ?? 0)], [t('mail.labelFailed'), number(one.failed ?? 0)], [t('mail.labelPossiblySent'), number(one.possiblySent ?? 0)], [t('mail.labelCancelled'), number(one.cancelled ?? 0)], [t('label.template'), one.template], [t('label.id'), id(one.id)]])));
     const failures = (one.failed ?? 0) > 0 ? (await maybe(get(`${path}/failures`, { signal: view.signal })))?.items ?? [] : [];
     if (failures.length > 0) view.root.append(panel(t('mail.failures'), failureTable(failures)));
   }
@@ -73,7 +73,7 @@ async function batch(view, which) {
 
 function failureTable(all) {
   return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': t('mail.failures') }, h('table', { class: 'plain' },
-    h('thead', null, h('tr', null, [t('label.mail'), t('label.attempts'), t('label.reason'), t('label.ended')].map((label) => h('th', { scope: 'col' }, label)))),
+    h('thead', null, h('tr', null, [[t('label.mail')], [t('label.attempts'), 'number'], [t('label.reason')], [t('label.ended')]].map(([label, kind]) => h('th', { scope: 'col', class: kind }, label)))),
     h('tbody', null, all.map((one) => h('tr', null, h('td', null, one.to), h('td', { class: 'number' }, number(one.attempts ?? 0)), h('td', null, [one.class, one.text].filter(Boolean).join(': ')), h('td', { class: 'time' }, when(one.endedAt)))))));
 }
 
@@ -93,7 +93,7 @@ function laneState(view) {
       }
       await load();
     }, { disabled: !view.mayAct });
-    put(place, panel(t('mail.lane'), facts([[t('label.state'), [badge(lane.state === 'open' ? 'active' : 'paused'), ' ', lane.reason ?? '']], [t('mail.until'), lane.until && when(lane.until)], [t('mail.queued'), number(lane.queued)], [t('mail.counted'), number(lane.sentOrCounted24h)], [t('mail.quotaLeft'), lane.quotaLeft !== null && lane.quotaLeft !== undefined && number(lane.quotaLeft)]]), resume));
+    put(place, panel(t('mail.lane'), facts([[t('label.state'), [badge(lane.state === 'open' ? 'active' : 'paused'), ' ', lane.reason ?? '']], [t('mail.until'), lane.until && when(lane.until)], [t('mail.labelQueued'), number(lane.queued)], [t('mail.counted'), number(lane.sentOrCounted24h)], [t('mail.quotaLeft'), lane.quotaLeft !== null && lane.quotaLeft !== undefined && number(lane.quotaLeft)]]), resume));
   }
   view.onChange(['mail', 'outbox', 'flow'], load);
   load().catch(() => {});
@@ -128,6 +128,16 @@ async function deliveries(view) {
 async function inbox(view, which) {
   const place = h('div', null, loading());
   put(view.root, header(t('nav.mail'), { lead: t('mail.inboxLead') }), sections('/console/mail/inbox'), place);
+  /** A letter that an address names, and that is further back. */
+  async function further(from) {
+    for (let cursor = from, look = 0; cursor && look < 20; look += 1) {
+      const answer = await get(`/mail/inbox?limit=500&cursor=${cursor}`, { signal: view.signal });
+      const found = answer.items.find((one) => one.id === which);
+      if (found) return found;
+      cursor = answer.nextCursor;
+    }
+    return null;
+  }
   async function load() {
     try {
       const answer = await get('/mail/inbox?limit=50', { signal: view.signal });
@@ -136,10 +146,10 @@ async function inbox(view, which) {
         put(place, empty(t('mail.noInbox'), t('mail.noInboxText')));
         return;
       }
-      const open = all.find((one) => one.id === which);
+      const open = which && (all.find((one) => one.id === which) ?? await further(answer.nextCursor));
       put(place, h('div', { class: 'two inbox' },
         h('ul', { class: 'brief' }, all.map((one) => h('li', null, h('a', { class: 'row-link', href: `/console/mail/inbox/${one.id}`, 'aria-current': one.id === which ? 'true' : null }, one.subject ?? '—'), h('p', { class: 'quiet' }, one.to, ' · ', when(one.receivedAt ?? one.sentAt ?? one.createdAt))))),
-        open ? panel(open.subject, facts([[t('label.mail'), open.to], [t('label.from'), open.from], [t('label.messageId'), open.messageId]]), json(open.text ?? open.body ?? open.html ?? '')) : h('p', { class: 'quiet' }, t('mail.chooseOne'))));
+        open ? panel(open.subject, facts([[t('label.mail'), open.to], [t('label.from'), open.from], [t('label.messageId'), open.messageId]]), json(open.text ?? open.body ?? open.html ?? ''), !all.includes(open) && h('p', { class: 'quiet' }, t('mail.older'))) : h('p', { class: 'quiet' }, t('mail.chooseOne'))));
     } catch (error) {
       if (error.name === 'AbortError') return;
       if (error.code === 'MAIL_NO_INBOX') put(place, empty(t('mail.noInboxHere'), t('mail.noInboxText')));

@@ -2,20 +2,23 @@ import { get } from '../api.js';
 import { plot } from '../charts.js';
 import { h, put } from '../dom.js';
 import { duration, named, number, t } from '../i18n.js';
-import { badge, empty, header, link, loading, panel, when } from '../ui.js';
-import { subjectLink } from './cases.js';
+import { badge, empty, header, link, loading, panel, raceTable, when } from '../ui.js';
+import { ruleTexts, sayAlert } from './alerts.js';
+import { subjectLink, summaryOf } from './cases.js';
 
 const LANES = ['orders', 'payments', 'webhooks', 'deliveries', 'mail', 'renders', 'timers', 'events'];
 const HOUR = 3_600_000;
-/** Points of a plot: a minute each. */
+/** What is shown at least. */
+const LEAST = 300_000;
+/** Points of a plot: of a full hour, a minute each. */
 const POINTS = 60;
 
 export default async function overview(view) {
   const place = h('div', null, loading());
   put(view.root, header(t('nav.overview'), { lead: t('overview.lead') }), place);
   async function load() {
-    const found = await get('/console/api/overview', { signal: view.signal });
-    put(place, tiles(found), h('div', { class: 'two' }, needs(found), alerts(found)), plots(found), races(found));
+    const [found, texts] = await Promise.all([get('/console/api/overview', { signal: view.signal }), ruleTexts()]);
+    put(place, tiles(found), h('div', { class: 'two' }, needs(found), alerts(found, texts)), plots(found), races(found));
   }
   view.onChange(['cases', 'alerts', 'races', 'flow', 'queue', 'outbox', 'payments', 'webhooks'], load);
   await load();
@@ -39,20 +42,22 @@ function tiles(found) {
 function needs(found) {
   if (found.cases.length === 0) return panel(t('overview.cases'), empty(t('overview.noCases'), t('overview.noCasesText')));
   return panel(t('overview.cases'), h('ul', { class: 'brief' }, found.cases.map((one) =>
-    h('li', null, link(`/console/cases/${one.id}`, named('case', one.kind)), ' ', subjectLink(one), h('p', null, one.summary), h('p', { class: 'quiet' }, when(one.openedAt))))));
+    h('li', null, link(`/console/cases/${one.id}`, named('case', one.kind)), ' ', subjectLink(one), h('p', null, summaryOf(one)), h('p', { class: 'quiet' }, when(one.openedAt))))));
 }
 
-function alerts(found) {
+function alerts(found, texts) {
   if (found.alerts.length === 0) return panel(t('overview.alerts'), empty(t('overview.noAlerts'), t('overview.noAlertsText')));
   return panel(t('overview.alerts'), h('ul', { class: 'brief' }, found.alerts.map((one) =>
-    h('li', null, badge(one.severity, 'severity'), ' ', link(`/console/alerts/${one.id}`, one.rule), one.count > 1 && ` ×${number(one.count)}`, h('p', null, one.message), h('p', { class: 'quiet' }, when(one.firedAt))))));
+    h('li', null, badge(one.severity, 'severity'), ' ', link(`/console/alerts/${one.id}`, one.rule), one.count > 1 && ` ×${number(one.count)}`, h('p', null, sayAlert(one, texts)), h('p', { class: 'quiet' }, when(one.firedAt))))));
 }
 
-/** Steps of some seconds, gathered into minutes. */
+/** Steps of some seconds, gathered into the points of the plots. */
 function gather(found) {
   const to = new Date(found.at).getTime();
-  const from = to - HOUR;
-  const width = HOUR / POINTS;
+  // A process that has just started is seen from its beginning: a few minutes at the edge of an hour show nothing.
+  const first = found.steps.length ? new Date(found.steps[0].at).getTime() - found.steps[0].sec * 1000 : to;
+  const from = Math.max(to - HOUR, Math.min(first, to - LEAST));
+  const width = (to - from) / POINTS;
   const slots = Array.from({ length: POINTS }, (_, index) => ({ at: from + (index + 1) * width, seen: false, seconds: 0, done: {}, failed: 0, all: 0, p50: {}, p95: {}, waiting: {} }));
   for (const step of found.steps) {
     const at = new Date(step.at).getTime();
@@ -90,7 +95,5 @@ function plots(found) {
 
 function races(found) {
   if (found.races.length === 0) return panel(t('overview.races'), empty(t('overview.noRaces'), t('overview.noRacesText')));
-  return panel(t('overview.races'), h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': t('overview.races') }, h('table', { class: 'plain' },
-    h('thead', null, h('tr', null, [t('label.time'), t('label.scenario'), t('label.subject'), t('label.resolution')].map((label) => h('th', { scope: 'col' }, label)))),
-    h('tbody', null, found.races.map((one) => h('tr', null, h('td', null, when(one.detectedAt)), h('td', null, h('code', null, one.scenario)), h('td', null, subjectLink(one)), h('td', null, one.resolution)))))));
+  return panel(t('overview.races'), raceTable(found.races, subjectLink));
 }

@@ -3,7 +3,7 @@ import { h, put } from '../dom.js';
 import { money, named, t } from '../i18n.js';
 import { list } from '../list.js';
 import { stateDiagram, timelinePicture } from '../timeline.js';
-import { badge, button, confirm, describe, empty, facts, header, id, link, loading, panel, toast, when } from '../ui.js';
+import { badge, button, confirm, describe, empty, facts, header, id, link, loading, panel, raceTable, toast, when } from '../ui.js';
 
 const STATUSES = ['PENDING', 'AUTHORIZED', 'CAPTURED', 'REFUNDED', 'FAILED'];
 
@@ -89,7 +89,7 @@ async function detail(view, which) {
       panel(t('payments.picture'), timelinePicture(lines, one)),
       h('div', { class: 'two' }, panel(t('payments.facts'), paymentFacts(one)), panel(t('payments.diagram'), stateDiagram(lines, one))),
       one.refunds?.length > 0 && panel(t('payments.refunds'), refunds(one)),
-      one.races?.length > 0 && panel(t('overview.races'), h('ul', null, one.races.map((race) => h('li', null, h('code', null, race.scenario), ' ', race.resolution, ' ', when(race.detectedAt))))),
+      one.races?.length > 0 && panel(t('overview.races'), raceTable(one.races)),
       panel(t('payments.timeline'), lineTable(lines)));
   }
 

@@ -1,6 +1,6 @@
 import { get } from '../api.js';
 import { h, put } from '../dom.js';
-import { t } from '../i18n.js';
+import { named, t } from '../i18n.js';
 import { facts, header, loading, panel } from '../ui.js';
 
 export default async function settings(view) {
@@ -15,7 +15,7 @@ export default async function settings(view) {
     const shown = found.settings.filter((one) => (!wanted || `${one.name} ${one.about ?? ''}`.toLowerCase().includes(wanted)) && (!changed.checked || one.origin !== 'default'));
     const sections = new Map();
     for (const one of shown) {
-      const name = one.section ?? `${t('label.lane')}: ${one.lane ?? ''}`;
+      const name = one.section ? named('section', one.section) : `${t('label.lane')}: ${one.lane ?? ''}`;
       sections.set(name, [...(sections.get(name) ?? []), one]);
     }
     put(place, shown.length === 0 ? h('p', { class: 'quiet' }, t('empty.filtered')) : [...sections].map(([name, all]) => panel(name, h('table', { class: 'list settings' },

@@ -1,15 +1,17 @@
 //! `tashika serve`: the API, the workers, or both, until it is told to stop.
 
 use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use secrecy::SecretString;
 use tashika_domain::Lane;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::cli::args::ServeArgs;
+use crate::cli::args::{Role, ServeArgs};
 use crate::config::Config;
 use crate::http::health::{self, Readiness};
 use crate::http::{
@@ -37,6 +39,22 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.http.listen)
         .await
         .with_context(|| format!("TASHIKA_LISTEN: cannot listen on {}", config.http.listen))?;
+    serve_until(config, args.role, &app, &metrics, listener, stop, greet).await?;
+    telemetry.shutdown().await;
+    Ok(())
+}
+
+/// A process from its first request to its orderly end, which `stop` asks for. `ready` is told
+/// where it listens, and whether there is a console.
+pub(super) async fn serve_until(
+    config: &Config,
+    role: Role,
+    app: &App,
+    metrics: &Metrics,
+    listener: TcpListener,
+    stop: CancellationToken,
+    ready: impl FnOnce(SocketAddr, bool),
+) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let public_url = match &config.public_url {
         Some(url) => url.to_string(),
@@ -46,15 +64,15 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         sandbox.show_pages_at(&public_url);
     }
 
-    let engine = app.engine(config, args.role.works()).metered(metrics.meter()).start();
-    if let (Some(interval), true) = (config.payments.reconcile_interval, args.role.works()) {
+    let engine = app.engine(config, role.works()).metered(metrics.meter()).start();
+    if let (Some(interval), true) = (config.payments.reconcile_interval, role.works()) {
         app.till.schedule_reconciliation(interval).await?;
     }
     let ids = app.ids.clone();
     let mut shell = Shell::new(config, RequestIds::new(move || ids.uuid()))
         .open(health::open_routes(Arc::new(Readiness::new(app.store.clone(), app.clock))))
         .protected(health::protected_routes(metrics.clone()));
-    if args.role.takes_requests() {
+    if role.takes_requests() {
         let payments = Arc::new(app.payments(config, engine.engine()));
         let ask_again = config.payments.rules.verify_interval;
         let orders = Arc::new(app.orders(config));
@@ -89,7 +107,7 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
             shell = shell.open(sandbox::routes(Arc::new(face)));
         }
     }
-    if args.role.takes_requests() && config.console.enabled {
+    if role.takes_requests() && config.console.enabled {
         let parts = console::Parts {
             store: app.store.clone(),
             clock: app.clock,
@@ -101,9 +119,9 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
         shell = shell.open(console::open_routes(&face)).protected(console::protected_routes(&face));
     }
     let (router, _) = shell.build();
-    let upkeep = tokio::spawn(metrics.upkeep(stop.clone()));
-    tracing::info!(%address, role = ?args.role, version = env!("CARGO_PKG_VERSION"), "tashika is ready");
-    greet(address, args.role.takes_requests() && config.console.enabled);
+    let upkeep = tokio::spawn(metrics.clone().upkeep(stop.clone()));
+    tracing::info!(%address, ?role, version = env!("CARGO_PKG_VERSION"), "tashika is ready");
+    ready(address, role.takes_requests() && config.console.enabled);
 
     // Both stop at the same moment: while the last requests are answered, nothing new is claimed.
     let working = async {
@@ -119,7 +137,6 @@ pub async fn serve(config: &Config, args: ServeArgs) -> anyhow::Result<()> {
     }
     upkeep.await.context("the upkeep of metrics")?;
     tracing::info!(cut_off = ended.cut_off, "tashika has stopped");
-    telemetry.shutdown().await;
     Ok(())
 }
 
@@ -148,7 +165,7 @@ fn for_development(config: &Config) -> anyhow::Result<Config> {
 }
 
 /// For a person at a terminal: where to look.
-fn greet(address: std::net::SocketAddr, console: bool) {
+fn greet(address: SocketAddr, console: bool) {
     if std::io::stdout().is_terminal() {
         let place = if console { "console" } else { "" };
         println!("\n  Tashika is ready: http://{address}/{place}  (Ctrl-C stops it)\n");

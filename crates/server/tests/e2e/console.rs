@@ -23,13 +23,14 @@ on_both!(
     an_operator_settles_replays_looks_up_and_verifies,
     sessions_are_refused_what_they_may_not_do,
     the_console_is_told_what_it_asks,
+    a_day_at_the_shop_is_drawn_from_real_data,
 );
 
 const TOKEN: &str = "the-token-of-these-programs";
 const PASSWORD: &str = "correct horse battery";
 const WEBHOOK_SECRET: &str = "whsec_of_these_programs";
 /// Far longer than any story takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 async fn an_operator_settles_replays_looks_up_and_verifies(db: TestDb) {
     let gateway = silent_once().await;
@@ -42,6 +43,32 @@ async fn sessions_are_refused_what_they_may_not_do(db: TestDb) {
     let server = impatient(guarded(&db)).start().await;
     tells(&server, &db, "refusals.mjs").await;
     server.stop().await;
+}
+
+/// Reservations, renders, races, mail and alerts, made over the API and looked at in every look.
+async fn a_day_at_the_shop_is_drawn_from_real_data(db: TestDb) {
+    let setup = impatient(Setup::of(&db))
+        .set("ALERT_INTERVAL_SEC", "0.5")
+        .set("RENDER_ATTEMPTS", 1)
+        .set("RENDER_RETRY_SEC", 0)
+        .set("RENDER_POLL_SEC", "0.2")
+        // So slowly that somebody can watch.
+        .set("MAIL_RATE_PER_SEC", 6)
+        .set("MAIL_BACKOFF_SEC", "0.1");
+    let server = setup.start().await;
+    tells(&server, &db, "shop.mjs").await;
+    server.stop().await;
+}
+
+/// Starts and stops servers of its own.
+#[tokio::test]
+async fn pages_go_on_after_a_restart_sqlite() {
+    let db = TestDb::sqlite();
+    let mut story = story("restart.mjs", &db).await;
+    story
+        .env("TASHIKA_BINARY", env!("CARGO_BIN_EXE_tashika"))
+        .env("TASHIKA_DATABASE_URL", db.url());
+    told(story, "restart.mjs", String::new).await;
 }
 
 /// On one database: what is drawn does not depend on it.
@@ -190,8 +217,18 @@ fn impatient(setup: Setup) -> Setup {
         .set("AUDIT_SEAL_INTERVAL_SEC", "0.2")
 }
 
-/// Runs a story to its end.
+/// Runs a story about a server to its end.
 async fn tells(server: &Server, db: &TestDb, name: &str) {
+    let mut story = story(name, db).await;
+    story
+        .env("CONSOLE_PASSWORD", PASSWORD)
+        .env("STRIPE_WEBHOOK_SECRET", WEBHOOK_SECRET)
+        .env("TASHIKA_URL", format!("http://{}", server.address))
+        .env("TASHIKA_TOKEN", TOKEN);
+    told(story, name, || server.log.text()).await;
+}
+
+async fn story(name: &str, db: &TestDb) -> Command {
     let folder = tokio::task::spawn_blocking(packages::console).await.unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/console").join(name);
     let mut command = Command::new("node");
@@ -199,21 +236,21 @@ async fn tells(server: &Server, db: &TestDb, name: &str) {
         .arg(program)
         .env("CONSOLE_PACKAGES", &folder)
         .env("CONSOLE_SCREENSHOTS", screenshots(&folder, db))
-        .env("CONSOLE_PASSWORD", PASSWORD)
-        .env("STRIPE_WEBHOOK_SECRET", WEBHOOK_SECRET)
-        .env("TASHIKA_URL", format!("http://{}", server.address))
-        .env("TASHIKA_TOKEN", TOKEN)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{name} took too long\n{}", server.log.text()));
+    command
+}
+
+async fn told(mut story: Command, name: &str, log: impl Fn() -> String) {
+    let output = tokio::time::timeout(PATIENCE, story.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{name} took too long\n{}", log()));
     let output = output.unwrap_or_else(|error| panic!("{name}: node: {error}"));
     assert!(
         output.status.success(),
         "{name}\n{}{}\n{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
-        server.log.text(),
+        log(),
     );
 }
 

@@ -22,6 +22,8 @@ mod console;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod demo;
+#[cfg(test)]
 mod digests;
 #[cfg(test)]
 mod limits;

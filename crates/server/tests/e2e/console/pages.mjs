@@ -1,7 +1,7 @@
 // Every page, in both languages, light and dark, on a desk and on a phone: without a barrier, without a complaint.
 
 import { createHmac } from 'node:crypto';
-import { api, base, barriers, browser, check, go, open, press, same, screenshot, settled, text, until } from './support.mjs';
+import { api, base, barriers, browser, check, go, open, press, same, screenshot, settled, text, there, until } from './support.mjs';
 
 // A bit of everything.
 const pay = (key, method, amount = 5000) => api('/payments', { method: 'POST', headers: { 'Idempotency-Key': key }, body: { bookingId: `b-${key}`, userId: 'u-1', amount, currency: 'JPY', paymentMethod: method } });
@@ -23,14 +23,6 @@ const signature = createHmac('sha256', process.env.STRIPE_WEBHOOK_SECRET).update
 const hook = await fetch(`${base}/webhooks/stripe`, { method: 'POST', headers: { 'Stripe-Signature': `t=${at},v1=${signature}`, 'Content-Type': 'application/json' }, body: event });
 same(hook.status, 204, 'a webhook');
 
-/** Asks until something is there. */
-async function there(path, fits) {
-  for (;;) {
-    const found = fits(await api(path));
-    if (found) return found;
-    await new Promise((resolve) => { setTimeout(resolve, 50); });
-  }
-}
 const letter = await there('/v2/dlq', (answer) => answer.messages[0]);
 const openCase = await there('/cases?status=open', (answer) => answer.items[0]);
 const alert = await there('/alerts', (answer) => answer.items[0]);
@@ -108,39 +100,6 @@ await browser(async (chromium) => {
     same(wrong, [], `${look}: what the browser complains about`);
     await context.close();
   }
-
-  // Reservations and mail, with what their endpoints answer: a page can be looked at before its feature is there.
-  const made = new Date().toISOString();
-  const ANSWERS = {
-    '/slots': { items: Array.from({ length: 12 }, (_, n) => ({ slotNumber: n + 1, status: ['free', 'hold', 'confirmed'][n % 3] })) },
-    '/reservations': { items: [{ reservationId: '0198a1b2-0000-7000-8000-000000000001', status: 'hold', projectionDate: '2026-11-20', slotNumber: 2, userId: 'u-1', amount: 5000, currency: 'JPY', expiresAt: made, createdAt: made }] },
-    '/renders': { items: [{ id: '0198a1b2-0000-7000-8000-000000000002', status: 'failed', reservationId: '0198a1b2-0000-7000-8000-000000000001', attempts: 3, attemptsAllowed: 3, errorCode: 'RENDER_FAILED', errorMessage: 'no such asset', createdAt: made }] },
-    '/mail/batches': { items: [{ id: '0198a1b2-0000-7000-8000-000000000003', status: 'running', template: 'deadline-alert', total: 2000, queued: 800, sent: 1150, failed: 40, possiblySent: 10, cancelled: 0, createdAt: made }] },
-    '/mail/lane': { state: 'stopped', reason: '535 authentication failed', queued: 800, sentOrCounted24h: 1200, quotaLeft: 48_800 },
-    '/mail/deliveries': { items: [{ id: '1', to: 'taro@example.com', status: 'possiblySent', template: 'deadline-alert', attempts: 1, sentAt: made, history: [{ text: 'no answer after DATA' }] }] },
-    '/mail/inbox': { items: [{ id: '1', to: 'taro@example.com', subject: '期限のお知らせ', text: 'Two are due.', sentAt: made }] },
-  };
-  const prepared = await open(chromium);
-  await prepared.page.setRequestInterception(true);
-  prepared.page.on('request', (request) => {
-    const body = ANSWERS[new URL(request.url()).pathname];
-    if (body && !request.isNavigationRequest()) request.respond({ status: 200, contentType: 'application/json', body: JSON.stringify(body) });
-    else request.continue();
-  });
-  for (const [name, path, there] of [
-    ['slots', '/console/reservations?date=2026-11-20', '.slot.confirmed'],
-    ['reservations', '/console/reservations/all', '.row-link'],
-    ['renders', '/console/renders', '.row-link'],
-    ['mail', '/console/mail', 'progress'],
-    ['deliveries', '/console/mail/deliveries', '.badge.warn'],
-    ['inbox', '/console/mail/inbox/1', '.json'],
-  ]) {
-    await go(prepared.page, path);
-    await prepared.page.waitForSelector(there);
-    same(await barriers(prepared.page), [], `prepared ${name}: barriers`);
-    await screenshot(prepared.page, `prepared-${name}`);
-  }
-  same(prepared.wrong, [], 'prepared: what the browser complains about');
 
   // Keys, theme and language.
   const { page, wrong } = await open(chromium);

@@ -89,6 +89,8 @@ export async function press(page, label, inside = 'body') {
 
 export async function screenshot(page, name) {
   mkdirSync(shots, { recursive: true });
+  // What was put there a moment ago is laid out first: the picture is as long as the page is now.
+  await page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => requestAnimationFrame(resolve)); }));
   await page.screenshot({ path: join(shots, `${name}.png`), fullPage: true });
 }
 
@@ -112,6 +114,15 @@ export async function api(path, { method = 'GET', body, headers = {} } = {}) {
   const found = await response.text();
   if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${found}`);
   return found ? JSON.parse(found) : null;
+}
+
+/** Asks until something is there. */
+export async function there(path, fits) {
+  for (;;) {
+    const found = fits(await api(path));
+    if (found) return found;
+    await new Promise((resolve) => { setTimeout(resolve, 50); });
+  }
 }
 
 /** Logs in through the form. */
