@@ -11,6 +11,17 @@ pub struct Violation {
     pub problem: String,
 }
 
+/// A whole number, however it is written: `193.0` is one, and some writers of JSON know no other way.
+pub(crate) fn whole(value: &Value) -> Option<i64> {
+    // Beyond this, not every whole number can be told from its neighbours.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within bounds")]
+    value.as_i64().or_else(|| {
+        let number = value.as_f64()?;
+        (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+    })
+}
+
 /// A document under examination.
 pub(crate) struct Check<'a> {
     pub map: &'a Map<String, Value>,

@@ -209,6 +209,8 @@ pub struct AlertFilter {
     pub rule: Option<String>,
     /// Only alerts older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
 }
 
 impl Store {
@@ -219,6 +221,7 @@ impl Store {
         chosen.add("severity =", filter.severity.map(Severity::as_str));
         chosen.add("rule =", filter.rule.as_deref());
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.newest(limit);
         self.query(format!("{} {conditions}", TABLE.select()), params, parse).await
     }

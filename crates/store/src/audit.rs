@@ -85,6 +85,8 @@ pub struct AuditFilter {
     pub to: Option<Timestamp>,
     /// Only lines older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
 }
 
 /// A batch of sealed lines.
@@ -135,6 +137,7 @@ impl Store {
         chosen.add("created_at >=", filter.from);
         chosen.add("created_at <", filter.to);
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.newest(limit);
         let sql = format!("{} {conditions}", select(""));
         self.query(sql, params, parse).await

@@ -178,6 +178,8 @@ pub struct CaseFilter {
     pub subject_id: Option<String>,
     /// Only cases older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
 }
 
 impl Store {
@@ -202,6 +204,7 @@ impl Store {
         chosen.add("subject_type =", filter.subject_type.as_deref());
         chosen.add("subject_id =", filter.subject_id.as_deref());
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.newest(limit);
         let sql = format!("select {COLUMNS} from cases {conditions}");
         self.query(sql, params, parse).await

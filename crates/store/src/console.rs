@@ -74,6 +74,39 @@ impl Counted {
     }
 }
 
+/// A list that is looked through from its newest row back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    Effects,
+    Messages,
+    DeadLetters,
+    MessageLog,
+    Payments,
+    Cases,
+    Alerts,
+    WebhookEvents,
+    AuditLogs,
+    Races,
+}
+
+impl Listed {
+    /// The table, and which of its rows.
+    const fn rows(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Effects => ("outbox", "true"),
+            Self::Messages => ("messages", "true"),
+            Self::DeadLetters => ("messages", "dlq_id is not null"),
+            Self::MessageLog => ("message_log", "true"),
+            Self::Payments => ("payments", "true"),
+            Self::Cases => ("cases", "true"),
+            Self::Alerts => ("alerts", "true"),
+            Self::WebhookEvents => ("webhook_events", "true"),
+            Self::AuditLogs => ("audit_logs", "true"),
+            Self::Races => ("race_conditions", "true"),
+        }
+    }
+}
+
 impl Store {
     /// Effects that are due and wait, by lane. Reads only the claim's index.
     pub async fn due_by_lane(&self, now: Timestamp) -> Result<Vec<LaneCount>, StoreError> {
@@ -168,7 +201,7 @@ impl Store {
         before: Option<EffectId>,
         rows: i64,
     ) -> Result<Option<EffectId>, StoreError> {
-        let id = self.row_before("outbox", before.map(|id| id.0), rows).await?;
+        let id = self.row_before(Listed::Effects, before.map(|id| id.0), rows).await?;
         Ok(id.map(EffectId))
     }
 
@@ -178,22 +211,27 @@ impl Store {
         before: Option<Uuid>,
         rows: i64,
     ) -> Result<Option<Uuid>, StoreError> {
-        self.row_before("messages", before, rows).await
+        self.row_before(Listed::Messages, before, rows).await
     }
 
-    async fn row_before(
+    /// The row of a list that is `rows` before another one (or before the newest), as far as a look may
+    /// go. `None` if there are fewer.
+    pub async fn row_before(
         &self,
-        table: &'static str,
+        list: Listed,
         before: Option<Uuid>,
         rows: i64,
     ) -> Result<Option<Uuid>, StoreError> {
+        let (table, which) = list.rows();
         let mut params = vec![Param::Int(rows)];
         let mut condition = "";
         if let Some(before) = before {
             params.push(Param::Uuid(before));
-            condition = "where id < $2";
+            condition = "and id < $2";
         }
-        let sql = format!("select id from {table} {condition} order by id desc limit 1 offset $1");
+        let sql = format!(
+            "select id from {table} where {which} {condition} order by id desc limit 1 offset $1"
+        );
         let found =
             self.query(sql, params, move |row| Reader::by_uuid(row, table, "id").uuid("id"));
         Ok(found.await?.pop())

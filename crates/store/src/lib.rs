@@ -66,7 +66,7 @@ pub use attempt::AttemptRecord;
 pub use audit::{AuditFilter, Seal, SealedLine};
 pub use case::CaseFilter;
 pub use claim::{Claim, Lapsed};
-pub use console::{Counted, LaneCount, LaneDepth, Newest};
+pub use console::{Counted, LaneCount, LaneDepth, Listed, Newest};
 pub use diagnose::{Diagnosis, Pin};
 pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;

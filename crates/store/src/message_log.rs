@@ -82,6 +82,7 @@ impl Store {
         chosen.any("l.what = ?", logged);
         chosen.add("l.at >=", filter.from);
         chosen.add("l.started_at <=", filter.to);
+        chosen.add("l.id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.page("l.id", filter.after, filter.order, limit);
         let columns = FIXED.map(|(name, kind)| match kind {
             Kind::Json => format!("cast(l.{name} as text) as {name}"),

@@ -78,6 +78,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0010_console.sqlite.sql"),
         postgres: include_str!("../migrations/0010_console.pg.sql"),
     },
+    Migration {
+        version: 11,
+        name: "lists",
+        sqlite: include_str!("../migrations/0011_lists.sqlite.sql"),
+        postgres: include_str!("../migrations/0011_lists.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

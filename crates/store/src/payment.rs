@@ -281,6 +281,8 @@ pub struct PaymentFilter {
     pub user_id: Option<String>,
     /// Only payments older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
     /// Only payments made in `[from, until)`.
     pub created: Option<(Timestamp, Timestamp)>,
 }
@@ -330,6 +332,7 @@ impl Store {
         chosen.add("booking_id =", filter.booking_id.as_deref());
         chosen.add("user_id =", filter.user_id.as_deref());
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         chosen.add("created_at >=", filter.created.map(|(from, _)| from));
         chosen.add("created_at <", filter.created.map(|(_, until)| until));
         match filter.pending_verification {

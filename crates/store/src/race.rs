@@ -82,6 +82,7 @@ impl Store {
         chosen.add("resolution =", filter.resolution.as_deref());
         chosen.add("subject_id =", filter.subject_id.as_deref());
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         let (conditions, params) = chosen.newest(limit);
         self.query(format!("{SELECT} {conditions}"), params, parse).await
     }
@@ -128,4 +129,6 @@ pub struct RaceFilter {
     pub subject_id: Option<String>,
     /// Only races older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
 }

@@ -124,6 +124,8 @@ pub struct WebhookFilter {
     pub to: Option<Timestamp>,
     /// Only events older than this one: the last id of the page before.
     pub before: Option<Uuid>,
+    /// Only rows that are not older than this one: how far back a look may go.
+    pub since: Option<Uuid>,
     /// Only those that nobody will process any more: the effect was given up, or is gone.
     pub given_up: bool,
 }
@@ -168,6 +170,7 @@ impl Store {
         chosen.add("created_at >=", filter.from);
         chosen.add("created_at <", filter.to);
         chosen.add("id <", filter.before.map(Param::Uuid));
+        chosen.add("id >=", filter.since.map(Param::Uuid));
         if filter.given_up {
             chosen.require(GIVEN_UP);
         }

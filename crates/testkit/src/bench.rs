@@ -12,6 +12,8 @@ mod latency;
 mod limit;
 mod limit_postgres;
 mod limit_sqlite;
+mod lists;
+mod lists_rows;
 mod messages;
 mod messages_sink;
 mod payments;
@@ -62,10 +64,11 @@ pub enum Scenario {
     Webhooks,
     Messages,
     Reservations,
+    Lists,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Enqueue,
         Self::Cycle,
         Self::Latency,
@@ -75,6 +78,7 @@ impl Scenario {
         Self::Webhooks,
         Self::Messages,
         Self::Reservations,
+        Self::Lists,
     ];
 
     #[must_use]
@@ -89,6 +93,7 @@ impl Scenario {
             Self::Webhooks => "webhooks",
             Self::Messages => "messages",
             Self::Reservations => "reservations",
+            Self::Lists => "lists",
         }
     }
 
@@ -148,6 +153,7 @@ pub async fn run(options: &Options, out: &mut (dyn Write + Send)) -> anyhow::Res
                 Scenario::Webhooks => webhooks::measure(&world, options).await,
                 Scenario::Messages => messages::measure(&world, options).await,
                 Scenario::Reservations => reservations::measure(&world).await,
+                Scenario::Lists => lists::measure(&world, options).await,
             }
             .with_context(|| format!("measuring {} on {}", scenario.as_str(), world.name()))?;
             for figure in measured {

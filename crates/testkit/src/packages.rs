@@ -45,6 +45,16 @@ pub fn smtp() -> PathBuf {
     installed("smtp-packages")
 }
 
+/// The folder with schemathesis (`venv/`).
+///
+/// # Panics
+///
+/// When it cannot be installed.
+#[must_use]
+pub fn schemathesis() -> PathBuf {
+    installed("schemathesis-packages")
+}
+
 fn installed(script: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
     let output = Command::new(&script).stderr(Stdio::inherit()).output();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::check::{Check, Violation};
+use crate::check::{Check, Violation, whole};
 use crate::time::Timestamp;
 
 /// The longest note, in characters.
@@ -35,7 +35,8 @@ pub fn parse_silence(body: &Value, now: Timestamp) -> Result<(Timestamp, String)
             now
         }
         (Some(minutes), None) => {
-            let minutes = minutes.as_u64().filter(|minutes| *minutes <= MINUTES_MAX);
+            let minutes = whole(minutes).and_then(|minutes| u64::try_from(minutes).ok());
+            let minutes = minutes.filter(|minutes| *minutes <= MINUTES_MAX);
             if minutes.is_none() {
                 check.wrong("minutes", format!("must be a whole number from 0 to {MINUTES_MAX}"));
             }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::audit::Actor;
 use crate::changes::{Changes, Write};
-use crate::check::{Check, Violation};
+use crate::check::{Check, Violation, whole};
 use crate::effect::{EffectId, NewEffect};
 use crate::lane::Lane;
 use crate::time::Timestamp;
@@ -223,7 +223,7 @@ fn days_left(alert: &Map<String, Value>, today: jiff::civil::Date) -> Option<i64
         let span = today.until((jiff::Unit::Day, date)).ok()?;
         return Some(i64::from(span.get_days()));
     }
-    alert.get("daysLeft").and_then(Value::as_i64)
+    alert.get("daysLeft").and_then(whole)
 }
 
 fn today(time_zone: &str, now: Timestamp) -> jiff::civil::Date {
@@ -265,7 +265,7 @@ fn staff_of(body: &Value) -> Result<Staff, Vec<Violation>> {
     };
     let last_name = check.text("lastName", 1..=255, true).unwrap_or_default();
     let first_name = check.text("firstName", 1..=255, true).unwrap_or_default();
-    let threshold_days = match check.map.get("emailThresholdDays").map(Value::as_i64) {
+    let threshold_days = match check.map.get("emailThresholdDays").map(whole) {
         Some(Some(days)) if (0..=36_500).contains(&days) => days,
         None => {
             check.wrong("emailThresholdDays", "is required");
@@ -310,6 +310,10 @@ fn alerts(check: &mut Check<'_>, field: &str) -> Vec<Map<String, Value>> {
             check.wrong(&format!("{field}[{nth}]"), "must be an object");
             continue;
         };
+        // Whatever an alert says reaches its template, and PostgreSQL on the way.
+        if json!(alert).to_string().contains("\\u0000") {
+            check.wrong(&format!("{field}[{nth}]"), "must not contain NUL");
+        }
         if alert.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
             check.wrong(&named("name"), "is required");
         }
@@ -319,7 +323,7 @@ fn alerts(check: &mut Check<'_>, field: &str) -> Vec<Map<String, Value>> {
             check.wrong(&named("deadline"), "must be a date, YYYY-MM-DD");
         }
         if let Some(days) = alert.get("daysLeft").filter(|days| !days.is_null())
-            && !days.is_i64()
+            && whole(days).is_none()
         {
             check.wrong(&named("daysLeft"), "must be a whole number");
         }

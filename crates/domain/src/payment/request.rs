@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{CaptureMode, PaymentRequest};
-use crate::check::{Check, Violation};
+use crate::check::{Check, Violation, whole};
 use crate::digest;
 
 /// Longest description and longest reason, in characters.
@@ -21,6 +21,11 @@ const CURRENCIES: &str = "AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BG
     MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF \
     SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS \
     UAH UGX USD UYU UZS VED VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG";
+
+/// The codes that a payment may be made in; callers may write them in small letters, too.
+pub fn currencies() -> impl Iterator<Item = &'static str> {
+    CURRENCIES.split_ascii_whitespace()
+}
 
 /// Fields that only somebody with a card number in hand would send.
 const CARD_FIELDS: [&str; 8] =
@@ -94,7 +99,7 @@ pub(crate) fn amount(check: &mut Check<'_>, required: bool) -> Option<i64> {
     match check.map.get("amount") {
         None | Some(Value::Null) if !required => {}
         None => check.wrong("amount", "is required"),
-        Some(value) => match value.as_i64() {
+        Some(value) => match whole(value) {
             Some(amount) if (1..=AMOUNT_MAX).contains(&amount) => return Some(amount),
             Some(amount) if amount < 1 => check.wrong("amount", "must be greater than 0"),
             Some(_) => check.wrong("amount", format!("must be at most {AMOUNT_MAX}")),
@@ -107,7 +112,7 @@ pub(crate) fn amount(check: &mut Check<'_>, required: bool) -> Option<i64> {
 pub(crate) fn currency(check: &mut Check<'_>) -> String {
     let Some(text) = check.text("currency", 3..=3, true) else { return String::new() };
     let upper = text.to_ascii_uppercase();
-    if !CURRENCIES.split_ascii_whitespace().any(|known| known == upper) {
+    if !currencies().any(|known| known == upper) {
         check.wrong("currency", "must be an ISO 4217 code, e.g. JPY");
     }
     upper
@@ -255,6 +260,7 @@ mod tests {
         let request = parse(&valid()).unwrap();
         assert_eq!((request.amount, request.currency.as_str()), (5000, "JPY"));
         assert_eq!(request.capture, CaptureMode::Manual);
+        assert_eq!(parse(&with("amount", json!(193.0))).unwrap().amount, 193);
         let automatic = parse(&with("capture", json!("automatic"))).unwrap();
         assert_eq!(automatic.capture, CaptureMode::Automatic);
     }
@@ -269,6 +275,7 @@ mod tests {
             ("amount", json!(0)),
             ("amount", json!(-1)),
             ("amount", json!(1.5)),
+            ("amount", json!(1e300)),
             ("amount", json!("5000")),
             ("amount", json!(AMOUNT_MAX + 1)),
             ("currency", json!("XXX")),

@@ -61,7 +61,7 @@ fn parse_date(text: &str) -> Option<jiff::civil::Date> {
 fn whole(check: &mut Check<'_>, field: &str, least: i64, most: i64) -> Option<i64> {
     match check.map.get(field) {
         None => check.wrong(field, "is required"),
-        Some(value) => match value.as_i64() {
+        Some(value) => match crate::check::whole(value) {
             Some(number) if (least..=most).contains(&number) => return Some(number),
             Some(_) if most < i64::MAX => {
                 check.wrong(field, format!("must be {least} to {most}"));

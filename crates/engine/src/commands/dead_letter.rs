@@ -3,16 +3,49 @@
 use metrics::counter;
 use tashika_domain::message::asked::Asked;
 use tashika_domain::message::spec::Spec;
-use tashika_domain::message::{self, Draft, Message, accept};
+use tashika_domain::message::{self, Draft, Logged, Message, accept};
 use tashika_domain::{Changes, Timestamp};
-use tashika_store::{CommitError, MessageFilter};
+use tashika_store::{CommitError, Listed, MessageFilter, Order};
 use uuid::Uuid;
 
 use super::DECISIONS;
 use super::message::{Messages, QueueError};
 
+/// How many rows one page looks through for a filter that no index serves. What is further back is on
+/// the next page.
+const LOOK: i64 = 20_000;
+
+/// Nothing is asked for but a place in the list. Whoever reads from the oldest on looks through all of it.
+fn is_plain(filter: &MessageFilter) -> bool {
+    let place =
+        MessageFilter { after: filter.after, order: filter.order, ..MessageFilter::default() };
+    filter.order == Order::OldestFirst || *filter == place
+}
+
 impl Messages {
     /// A page of dead letters.
+    /// How far back one page of dead letters looks, where their order alone does not find them. `None`:
+    /// to the end.
+    pub async fn letters_back(&self, filter: &MessageFilter) -> Result<Option<Uuid>, QueueError> {
+        if is_plain(filter) || !filter.dlq_ids.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.store.row_before(Listed::DeadLetters, filter.after, LOOK).await?)
+    }
+
+    /// The same for what happened to messages: lines of the log and messages are looked through
+    /// together, as far back as the shorter look goes.
+    pub async fn events_back(&self, filter: &MessageFilter) -> Result<Option<Uuid>, QueueError> {
+        let every = filter.logged.len() == Logged::ALL.len();
+        let unlogged = MessageFilter { logged: Vec::new(), ..filter.clone() };
+        if (every && is_plain(&unlogged)) || !filter.ids.is_empty() {
+            return Ok(None);
+        }
+        let lines = self.store.row_before(Listed::MessageLog, filter.after, LOOK).await?;
+        let messages = self.store.row_before(Listed::Messages, filter.after, LOOK).await?;
+        Ok(lines.max(messages))
+    }
+
     pub async fn dead_letters(
         &self,
         filter: &MessageFilter,

@@ -116,7 +116,9 @@ pub(super) fn one_key(
     header: Option<&str>,
     body: Option<&str>,
 ) -> Result<Option<String>, MailError> {
-    if header.is_some_and(|key| key.len() > KEY_MAX || key.contains('\0')) {
+    // What stands in a header is printable, as everywhere.
+    let printable = |key: &str| key.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if header.is_some_and(|key| key.len() > KEY_MAX || !printable(key)) {
         return Err(MailError::KeyInvalid);
     }
     match (header, body) {

@@ -26,7 +26,7 @@ use tashika_domain::payment::{
     choices, request,
 };
 use tashika_domain::{Lane, Outcome, Timestamp, Write};
-use tashika_store::{CommitError, PaymentFilter, RaceRow, StoreError, TimelineLine};
+use tashika_store::{CommitError, PaymentFilter, RaceRow, Store, StoreError, TimelineLine};
 use uuid::Uuid;
 
 use crate::engine::Engine;
@@ -90,6 +90,11 @@ impl Payments {
     #[must_use]
     pub fn new(engine: Arc<Engine>, till: Arc<Till>, answer_within: Duration) -> Self {
         Self { engine, till, answer_within }
+    }
+
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.till.store
     }
 
     fn at(&self) -> At<'_> {

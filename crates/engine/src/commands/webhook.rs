@@ -93,6 +93,11 @@ impl Webhooks {
         Self { store, clock, ids, sources, keep }
     }
 
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Verifies, reads, and writes down. What it returns is on disk.
     pub async fn receive(&self, received: Received<'_>) -> Result<Taken, WebhookError> {
         self.receive_about(received, None).await

@@ -112,7 +112,7 @@ pub struct BenchArgs {
     pub postgres_url: Option<String>,
 
     /// What to measure: enqueue, cycle, latency, pinned, footprint, payments,
-    /// webhooks
+    /// webhooks, messages, reservations, lists
     #[arg(long, value_delimiter = ',', value_parser = scenario,
           default_value = "enqueue,cycle,latency,footprint,payments,webhooks")]
     pub scenarios: Vec<Scenario>,
@@ -125,7 +125,8 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
 
-    /// Effects that wait while the full cycle is measured
+    /// Effects that wait while the full cycle is measured; the largest is the number of rows of each
+    /// list in `lists`
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 1_000_000])]
     pub backlog: Vec<u64>,
 

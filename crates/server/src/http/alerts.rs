@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tashika_domain::alert::rules::{Measure, Rule};
 use tashika_domain::alert::{Alert, AlertState, Severity, request};
 use tashika_engine::commands::alert::{AlertError, Alerts};
-use tashika_store::AlertFilter;
+use tashika_store::{AlertFilter, Listed};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -21,7 +21,10 @@ use super::language::Language;
 use super::operator::who;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
-use super::schema::{AlertSchema, AlertsSchema, NoteSchema, RulesSchema, SilenceSchema};
+use super::schema::{
+    AlertSchema, AlertStateSchema, AlertsSchema, NoteSchema, RulesSchema, SeveritySchema,
+    SilenceSchema,
+};
 use super::unavailable;
 
 /// What the handlers share.
@@ -50,11 +53,11 @@ pub fn routes(face: Arc<Face>) -> OpenApiRouter {
     tag = "watch",
     operation_id = "listAlerts",
     params(
-        ("state" = Option<String>, Query, description = "firing or resolved"),
-        ("severity" = Option<String>, Query, description = "warning, high or critical"),
+        ("state" = Option<AlertStateSchema>, Query),
+        ("severity" = Option<SeveritySchema>, Query),
         ("rule" = Option<String>, Query, description = "E.g. manual_case"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = AlertsSchema),
@@ -71,11 +74,15 @@ async fn list(
         state: query.word("state", AlertState::parse)?,
         severity: query.word("severity", Severity::parse)?,
         rule: query.text("rule").map(str::to_owned),
-        before: page.before,
+        ..AlertFilter::default()
     };
-    let found = face.alerts.store().alerts(&filter, page.fetch()).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|alert| (alert.id, shown(alert))).collect()))
+    let (store, away) = (face.alerts.store(), |error| unavailable(&error));
+    let chosen = [filter.state.is_some(), filter.severity.is_some(), filter.rule.is_some()];
+    let is_indexed = chosen.iter().filter(|chosen| **chosen).count() < 2;
+    let reach = page.reach(store, Listed::Alerts, (None, None), is_indexed).await.map_err(away)?;
+    let filter = AlertFilter { before: reach.before, since: reach.since, ..filter };
+    let found = store.alerts(&filter, page.fetch()).await.map_err(away)?;
+    Ok(page.answer_of(found.iter().map(|alert| (alert.id, shown(alert))).collect(), reach))
 }
 
 /// List rules
@@ -117,7 +124,7 @@ pub(crate) fn described(rule: &Rule, language: Language) -> Value {
     path = "/alerts/{id}",
     tag = "watch",
     operation_id = "getAlert",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The alert", body = AlertSchema),
         (status = 404, description = "No such alert", body = Document, content_type = "application/problem+json"),
@@ -137,7 +144,7 @@ async fn find(State(face): State<Arc<Face>>, Path(id): Path<String>) -> Result<R
     tag = "watch",
     operation_id = "acknowledgeAlert",
     request_body(content = Option<NoteSchema>, content_type = "application/json"),
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header, description = "Who; else the token")),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header, description = "Who; else the token")),
     responses(
         (status = 200, description = "The alert", body = AlertSchema),
         (status = 400, description = "The request cannot be read", body = Document, content_type = "application/problem+json"),
@@ -169,7 +176,7 @@ async fn acknowledge(
     tag = "watch",
     operation_id = "silenceAlert",
     request_body = SilenceSchema,
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header, description = "Who; else the token")),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header, description = "Who; else the token")),
     responses(
         (status = 200, description = "The alert", body = AlertSchema),
         (status = 400, description = "The request cannot be read", body = Document, content_type = "application/problem+json"),

@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use tashika_domain::audit::Audit;
 use tashika_domain::mask::masked;
-use tashika_store::{AuditFilter, Store};
+use tashika_store::{AuditFilter, Listed, Store};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -31,10 +31,10 @@ pub fn routes(store: Store) -> OpenApiRouter {
         ("targetType" = Option<String>, Query),
         ("targetId" = Option<String>, Query),
         ("officeId" = Option<String>, Query),
-        ("from" = Option<String>, Query, description = "RFC 3339"),
-        ("to" = Option<String>, Query, description = "RFC 3339"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("from" = Option<String>, Query, description = "RFC 3339", format = DateTime),
+        ("to" = Option<String>, Query, description = "RFC 3339", format = DateTime),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses((status = 200, description = "Newest first", body = AuditLogsSchema)),
 )]
@@ -53,11 +53,17 @@ async fn audit_logs(
         office_id: text("officeId"),
         from: query.word("from", |text| text.parse().ok())?,
         to: query.word("to", |text| text.parse().ok())?,
-        before: page.before,
+        ..AuditFilter::default()
     };
-    let found = store.audit_logs(&filter, page.fetch()).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|line| (line.id, shown(line))).collect()))
+    let away = |error| unavailable(&error);
+    let chosen = [filter.action.is_some(), filter.office_id.is_some()];
+    let alone = filter.target_type.is_none() && chosen != [true, true];
+    let is_indexed = filter.target_id.is_some() || alone;
+    let span = (filter.from, filter.to);
+    let reach = page.reach(&store, Listed::AuditLogs, span, is_indexed).await.map_err(away)?;
+    let filter = AuditFilter { before: reach.before, since: reach.since, ..filter };
+    let found = store.audit_logs(&filter, page.fetch()).await.map_err(away)?;
+    Ok(page.answer_of(found.iter().map(|line| (line.id, shown(line))).collect(), reach))
 }
 
 pub(crate) fn shown(line: &Audit) -> Value {

@@ -112,14 +112,15 @@ impl Auth {
         let known = |token: &str| self.find(&digest(token.as_bytes()));
         // A webhook's sender may have a token of its own in the header, which is not ours.
         let known = in_header.and_then(known).or(in_query.as_deref().and_then(known));
-        match self.0.throttle.judge(peer, known) {
+        // Whoever presents nothing guesses nothing.
+        let Some(presented) = in_header.or(in_query.as_deref()) else {
+            return Err(Problem::new(Code::Unauthorized).detail(
+                "The request has no API token.",
+                "リクエストに API トークンがありません。",
+            ));
+        };
+        match self.0.throttle.judge(peer, known.ok_or(digest(presented.as_bytes()))) {
             Verdict::Pass => {}
-            Verdict::Fail if in_header.is_none() && in_query.is_none() => {
-                return Err(Problem::new(Code::Unauthorized).detail(
-                    "The request has no API token.",
-                    "リクエストに API トークンがありません。",
-                ));
-            }
             Verdict::Fail => {
                 return Err(Problem::new(Code::Unauthorized)
                     .detail("The API token is not known.", "API トークンが正しくありません。"));
@@ -265,8 +266,8 @@ mod tests {
         let right = format!("Bearer {TOKEN}");
         auth.check(&request(Some(&right))).unwrap();
         let mut limited = 0;
-        for _ in 0..30 {
-            let problem = auth.check(&request(Some("Bearer wrong"))).unwrap_err();
+        for n in 0..30 {
+            let problem = auth.check(&request(Some(&format!("Bearer wrong-{n}")))).unwrap_err();
             limited += usize::from(problem.code() == Code::RateLimited);
         }
         assert_eq!(limited, 20, "ten are answered, the rest must wait");
@@ -274,6 +275,8 @@ mod tests {
         let unproven = request(Some("Bearer another-token-entirely"));
         let problem = auth.check(&unproven).unwrap_err();
         assert_eq!(problem.code(), Code::RateLimited, "it might be a guess");
+        let nothing = auth.check(&request(None)).unwrap_err();
+        assert_eq!(nothing.code(), Code::Unauthorized, "it is no guess");
         tokio::time::advance(std::time::Duration::from_secs(60)).await;
         auth.check(&unproven).unwrap();
     }

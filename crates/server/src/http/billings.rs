@@ -52,7 +52,7 @@ async fn create(
     path = "/billings/{id}",
     tag = "billing",
     operation_id = "getBilling",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The billing as it is now", body = BillingSchema),
         (status = 404, description = "No such billing", body = Document, content_type = "application/problem+json"),
@@ -74,8 +74,8 @@ async fn find(
     operation_id = "listBillings",
     params(
         ("officeId" = Option<String>, Query),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses((status = 200, description = "Newest first", body = BillingsSchema)),
 )]

@@ -13,7 +13,7 @@ use tashika_domain::check::Violation;
 use tashika_domain::mask::masked;
 use tashika_domain::payment::request::holds_card_number;
 use tashika_engine::commands::case::{CaseError, Desk, Dossier, Entry, Tried};
-use tashika_store::CaseFilter;
+use tashika_store::{CaseFilter, Listed};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -24,7 +24,7 @@ use super::language::Language;
 use super::operator::who;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
-use super::schema::{CaseActionSchema, CaseSchema, CasesSchema, DossierSchema};
+use super::schema::{CaseActionSchema, CaseSchema, CaseStatusSchema, CasesSchema, DossierSchema};
 use super::{to_its_end, unavailable};
 
 pub fn routes(desk: Arc<Desk>) -> OpenApiRouter {
@@ -44,12 +44,12 @@ pub fn routes(desk: Arc<Desk>) -> OpenApiRouter {
     tag = "watch",
     operation_id = "listCases",
     params(
-        ("status" = Option<String>, Query, description = "open or resolved"),
+        ("status" = Option<CaseStatusSchema>, Query),
         ("kind" = Option<String>, Query, description = "E.g. payment_unknown"),
         ("subjectType" = Option<String>, Query, description = "E.g. payment"),
         ("subjectId" = Option<String>, Query, description = "E.g. a payment's id"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = CasesSchema),
@@ -69,11 +69,16 @@ async fn list(
         kind: text("kind"),
         subject_type: text("subjectType"),
         subject_id: text("subjectId"),
-        before: page.before,
+        ..CaseFilter::default()
     };
-    let found = desk.store().cases(&filter, page.fetch()).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|case| (case.id, item(case))).collect()))
+    let away = |error| unavailable(&error);
+    let alone = filter.subject_type.is_none() || (filter.status.is_none() && filter.kind.is_none());
+    let is_indexed = filter.subject_id.is_some() || alone;
+    let reach = page.reach(desk.store(), Listed::Cases, (None, None), is_indexed).await;
+    let reach = reach.map_err(away)?;
+    let filter = CaseFilter { before: reach.before, since: reach.since, ..filter };
+    let found = desk.store().cases(&filter, page.fetch()).await.map_err(away)?;
+    Ok(page.answer_of(found.iter().map(|case| (case.id, item(case))).collect(), reach))
 }
 
 /// Look at a case
@@ -85,7 +90,7 @@ async fn list(
     path = "/cases/{id}",
     tag = "watch",
     operation_id = "getCase",
-    params(("id" = String, Path), ("Accept-Language" = Option<String>, Header, description = "`ja` for Japanese")),
+    params(("id" = uuid::Uuid, Path), ("Accept-Language" = Option<String>, Header, description = "`ja` for Japanese")),
     responses(
         (status = 200, description = "The case with its evidence", body = DossierSchema),
         (status = 404, description = "No such case", body = Document, content_type = "application/problem+json"),
@@ -111,8 +116,8 @@ async fn find(
     operation_id = "actOnCase",
     request_body(content = Option<CaseActionSchema>, content_type = "application/json"),
     params(
-        ("id" = String, Path),
-        ("action" = String, Path, description = "One of the case's `choices`"),
+        ("id" = uuid::Uuid, Path),
+        ("action" = String, Path, description = "One of the case's `choices`", pattern = "^[a-z][a-z_]*$"),
         ("X-User-Id" = Option<String>, Header, description = "Who; else the token"),
     ),
     responses(

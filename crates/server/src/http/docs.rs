@@ -2,8 +2,11 @@
 //!
 //! Plugged in by the shell. Everything is compiled in and works without a network: one style sheet and
 //! one script, both of this origin, so that the content security policy needs no exceptions. The
-//! description is generated from the handlers; what holds for every operation (problem documents, the
-//! token) is added here and nowhere else.
+//! description is generated from the handlers; what holds for every operation is added by `exact`. It
+//! has the whole API; what the console alone asks (`/console/api/…`) is no part of it, and may change
+//! with every version.
+
+pub(super) mod exact;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,15 +20,16 @@ use http::HeaderMap;
 use http::header::{
     CACHE_CONTROL, CONTENT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
 };
+use serde_json::Value;
+use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi as _};
 
 use super::home::{self, escape};
 use super::language::Language;
-use super::problem::codes::{Code, ENTRIES};
-use super::problem::{CONTENT_TYPE_PROBLEM, Document, FieldError};
+use super::problem::codes::ENTRIES;
+use super::problem::{Document, FieldError};
 
 const PAGE: &str = include_str!("../../assets/docs.html");
 const SCRIPT: &str = include_str!("../../assets/app.js");
@@ -64,16 +68,12 @@ pub(super) fn describe(mut protected: OpenApi, open: OpenApi, needs_token: bool)
         if needs_token {
             let requirement = SecurityRequirement::new(TOKEN, Vec::<String>::new());
             operation.security = Some(vec![requirement]);
-            add_problem(operation, "401", Code::Unauthorized.entry().detail.en);
         }
     }
     let mut api = Base::openapi();
     env!("CARGO_PKG_VERSION").clone_into(&mut api.info.version);
     api.merge(protected);
     api.merge(open);
-    for operation in operations(&mut api) {
-        add_problem(operation, "default", "Anything else that is wrong.");
-    }
     api
 }
 
@@ -92,17 +92,6 @@ fn operations(api: &mut OpenApi) -> impl Iterator<Item = &mut Operation> {
     })
 }
 
-/// Documents a problem where the handler has not said it better.
-fn add_problem(operation: &mut Operation, status: &str, description: &str) {
-    let schema = Ref::from_schema_name("Problem");
-    let response = ResponseBuilder::new()
-        .description(description)
-        .content(CONTENT_TYPE_PROBLEM, Content::new(Some(schema)))
-        .build();
-    let responses = &mut operation.responses.responses;
-    responses.entry(status.to_owned()).or_insert(RefOr::T(response));
-}
-
 /// What the pages are made of.
 struct Pages {
     home: home::Home,
@@ -112,9 +101,8 @@ struct Pages {
 
 /// `/`, `/docs`, `/docs/errors`, `/openapi.json` and what they need. None of it takes a token: it says
 /// nothing that the source code does not.
-pub(super) fn routes(api: &OpenApi, needs_token: bool) -> Router {
-    // A description made of maps and strings always serialises.
-    let description = serde_json::to_vec(api).unwrap_or_default();
+pub(super) fn routes(api: &OpenApi, document: &Value, needs_token: bool) -> Router {
+    let description = document.to_string();
     let pages = Pages { home: home::Home::new(api, needs_token), description: description.into() };
     Router::new()
         .route("/", get(home_page))

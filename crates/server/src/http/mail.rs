@@ -22,7 +22,7 @@ use super::page::Query;
 use super::problem::{Code, Document, Problem};
 use super::schema::mail::{
     DeadlinesRequestSchema, DeadlinesSchema, InboxSchema, MailLaneSchema, MailRequestSchema,
-    MailSchema, MailsSchema,
+    MailSchema, MailStatusSchema, MailsSchema,
 };
 use crate::telemetry::Traceparent;
 
@@ -89,10 +89,10 @@ pub(super) fn answer(body: serde_json::Value, replayed: bool) -> Response {
     operation_id = "listMails",
     params(
         ("to" = Option<String>, Query, description = "An address, in any case of letters"),
-        ("batch" = Option<String>, Query),
-        ("status" = Option<String>, Query, description = "queued, sent, failed, possiblySent or cancelled"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("batch" = Option<uuid::Uuid>, Query),
+        ("status" = Option<MailStatusSchema>, Query),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses((status = 200, description = "Newest first", body = MailsSchema)),
 )]
@@ -118,7 +118,7 @@ async fn deliveries(
     path = "/mail/deliveries/{id}",
     tag = "mail",
     operation_id = "getMail",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The mail, with every attempt", body = MailSchema),
         (status = 404, description = "No such mail", body = Document, content_type = "application/problem+json"),
@@ -177,8 +177,8 @@ async fn resume(
     operation_id = "getMailInbox",
     params(
         ("to" = Option<String>, Query),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = InboxSchema),

@@ -27,6 +27,7 @@ use super::mail_json::{batch, failures, refusal};
 use super::mail_stream::{Format, Splitter};
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
+use super::schema::MailFailureStatusSchema;
 use super::schema::mail::{
     MailBatchRequestSchema, MailBatchRetrySchema, MailBatchSchema, MailBatchesSchema,
     MailFailuresSchema,
@@ -163,8 +164,8 @@ impl Intake<'_> {
     tag = "mail",
     operation_id = "listMailBatches",
     params(
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses((status = 200, description = "Newest first", body = MailBatchesSchema)),
 )]
@@ -185,7 +186,7 @@ async fn list(
     path = "/mail/batches/{id}",
     tag = "mail",
     operation_id = "getMailBatch",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "Counts, and up to 50 failures of each kind", body = MailBatchSchema),
         (status = 404, description = "No such batch", body = Document, content_type = "application/problem+json"),
@@ -208,10 +209,10 @@ async fn find(
     tag = "mail",
     operation_id = "listMailBatchFailures",
     params(
-        ("id" = String, Path),
-        ("status" = Option<String>, Query, description = "failed (default) or possiblySent"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("id" = uuid::Uuid, Path),
+        ("status" = Option<MailFailureStatusSchema>, Query, description = "Default `failed`"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = MailFailuresSchema),
@@ -248,7 +249,7 @@ pub(crate) fn failure_status(text: &str) -> Option<Status> {
     path = "/mail/batches/{id}/cancel",
     tag = "mail",
     operation_id = "cancelMailBatch",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 202, description = "It is being cancelled", body = MailBatchSchema),
         (status = 404, description = "No such batch", body = Document, content_type = "application/problem+json"),
@@ -272,8 +273,8 @@ async fn cancel(
     path = "/mail/batches/{id}/retry",
     tag = "mail",
     operation_id = "retryMailBatch",
-    params(("id" = String, Path)),
-    request_body(content = MailBatchRetrySchema),
+    params(("id" = uuid::Uuid, Path)),
+    request_body(content = Option<MailBatchRetrySchema>, content_type = "application/json"),
     responses(
         (status = 202, description = "It is being queued again", body = MailBatchSchema),
         (status = 404, description = "No such batch", body = Document, content_type = "application/problem+json"),

@@ -39,7 +39,7 @@ pub fn routes(orders: Arc<Orders>) -> OpenApiRouter {
     operation_id = "placeOrder",
     request_body = OrderRequestSchema,
     params(
-        ("Idempotency-Key" = String, Header, description = "Equal to `idempotency_key`; bare or in quotes"),
+        ("Idempotency-Key" = String, Header, description = "Equal to `idempotency_key`; bare or in quotes", min_length = 8, max_length = 64),
     ),
     responses(
         (status = 201, description = "Accepted for the first time", body = OrderAckSchema),

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 use tashika_domain::mask::masked;
+use tashika_domain::message::PARKED;
 use tashika_domain::{EffectId, Lane, LanePolicy, Status};
 use tashika_engine::commands::outbox::{Outbox, RequeueError};
 use tashika_engine::{Clock, Engine, Rescuer};
@@ -21,6 +22,7 @@ use super::auth::Client;
 use super::json::JsonBody;
 use super::page::{Page, Query};
 use super::problem::{Code, Document, Problem};
+use super::schema::EffectStatusSchema;
 use super::{cases, unavailable};
 
 /// How many effects one page looks through for a filter that no index serves. What is further back is
@@ -53,13 +55,12 @@ pub fn routes(face: Arc<Face>) -> OpenApiRouter {
 #[schema(as = Effect)]
 #[expect(dead_code, reason = "read by the OpenAPI generator only")]
 struct EffectSchema {
-    id: String,
+    id: Uuid,
     lane: String,
     kind: String,
     #[schema(rename = "idempotencyKey")]
     idempotency_key: Option<String>,
-    /// pending, sending, succeeded, failed (will be tried again) or aborted (given up)
-    status: String,
+    status: EffectStatusSchema,
     attempts: u32,
     /// Nobody knows whether it has happened.
     #[schema(rename = "inDoubt")]
@@ -67,7 +68,9 @@ struct EffectSchema {
     #[schema(rename = "lastErrorCode")]
     last_error_code: Option<String>,
     #[schema(rename = "nextRunAt")]
-    next_run_at: String,
+    #[schema(format = DateTime)]
+    /// None while it waits for its turn in a queue or a flow control.
+    next_run_at: Option<String>,
 }
 
 #[derive(ToSchema)]
@@ -84,7 +87,21 @@ struct EffectsSchema {
 #[expect(dead_code, reason = "read by the OpenAPI generator only")]
 struct RequeueRequestSchema {
     #[schema(min_items = 1, max_items = 500)]
-    ids: Vec<String>,
+    ids: Vec<Uuid>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Requeued)]
+#[expect(dead_code, reason = "read by the OpenAPI generator only")]
+struct RequeuedSchema {
+    requeued: u64,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Released)]
+#[expect(dead_code, reason = "read by the OpenAPI generator only")]
+struct ReleasedSchema {
+    released: u64,
 }
 
 /// List effects
@@ -97,12 +114,12 @@ struct RequeueRequestSchema {
     operation_id = "listEffects",
     params(
         ("key" = Option<String>, Query, description = "The idempotency key; alone"),
-        ("lane" = Option<String>, Query, description = "E.g. orders"),
-        ("status" = Option<String>, Query, description = "pending, sending, succeeded, failed or aborted"),
+        ("lane" = Option<String>, Query, description = "E.g. orders", pattern = "^[a-z][a-z0-9_]{0,31}$"),
+        ("status" = Option<EffectStatusSchema>, Query),
         ("kind" = Option<String>, Query),
         ("errorCode" = Option<String>, Query, description = "The code of the last failure"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = EffectsSchema),
@@ -159,7 +176,7 @@ impl Face {
     path = "/outbox/{id}",
     tag = "outbox",
     operation_id = "getEffect",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The effect as it is now", body = EffectSchema),
         (status = 404, description = "No such effect", body = Document, content_type = "application/problem+json"),
@@ -192,7 +209,7 @@ async fn find(State(face): State<Arc<Face>>, Path(id): Path<String>) -> Result<R
     path = "/outbox/{id}/requeue",
     tag = "outbox",
     operation_id = "requeueEffect",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The effect, waiting for its turn", body = EffectSchema),
         (status = 404, description = "No such effect", body = Document, content_type = "application/problem+json"),
@@ -221,7 +238,7 @@ async fn requeue(
     operation_id = "requeueEffects",
     request_body = RequeueRequestSchema,
     responses(
-        (status = 200, description = "How many were requeued: `{\"requeued\": 3}`"),
+        (status = 200, description = "How many were requeued", body = RequeuedSchema),
         (status = 400, description = "The body cannot be read", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -267,9 +284,9 @@ fn ids(body: &Value) -> Option<Vec<EffectId>> {
     path = "/outbox/release",
     tag = "outbox",
     operation_id = "releaseEffects",
-    params(("lane" = Option<String>, Query, description = "Only of this lane")),
+    params(("lane" = Option<String>, Query, description = "Only of this lane", pattern = "^[a-z][a-z0-9_]{0,31}$")),
     responses(
-        (status = 200, description = "How many were given back: `{\"released\": 0}`"),
+        (status = 200, description = "How many were given back", body = ReleasedSchema),
         (status = 400, description = "The query cannot be read", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -327,7 +344,8 @@ pub(crate) fn shown(effect: &EffectRow) -> Value {
         "lastErrorMsg": effect.last_error_msg,
         "lockedBy": effect.locked_by,
         "lockedAt": effect.locked_at,
-        "nextRunAt": effect.next_run_at,
+        // What waits at a gate has no time yet.
+        "nextRunAt": (effect.next_run_at < PARKED).then_some(effect.next_run_at),
         "createdAt": effect.created_at,
         "updatedAt": effect.updated_at,
         "expiresAt": effect.expires_at,

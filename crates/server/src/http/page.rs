@@ -5,10 +5,21 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use std::time::Duration;
+
+use tashika_domain::{Timestamp, ids};
+use tashika_store::{Listed, Store, StoreError};
+
 use super::problem::{Code, Problem};
 
 const LIMIT_DEFAULT: i64 = 50;
 const LIMIT_MAX: i64 = 500;
+
+/// How many rows one page looks through where no index serves all of its filters. What is further back
+/// is on the next page.
+const LOOK: i64 = 20_000;
+/// Ids begin with the time they were made, which may be a moment before or after the row's own.
+const SLACK: Duration = Duration::from_secs(60);
 
 /// The query of a list, taken apart name by name.
 pub struct Query {
@@ -37,16 +48,18 @@ impl Query {
                     format!("クエリには limit、cursor、{names} をそれぞれ 1 回だけ指定できます。"),
                 ));
             }
-            // An empty value is as good as none.
-            if !value.is_empty() {
-                pairs.push((name.into_owned(), value.into_owned()));
-            }
+            pairs.push((name.into_owned(), value.into_owned()));
         }
         Ok(Self { pairs })
     }
 
+    /// A text; an empty one is as good as none.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
+        self.value(name).filter(|text| !text.is_empty())
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
@@ -56,7 +69,7 @@ impl Query {
         name: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, Problem> {
-        let Some(text) = self.text(name) else { return Ok(None) };
+        let Some(text) = self.value(name) else { return Ok(None) };
         parse(text).map(Some).ok_or_else(|| {
             Problem::new(Code::BadRequest).detail(
                 format!("{name} has a value that it cannot have."),
@@ -74,7 +87,41 @@ impl Query {
     }
 }
 
+/// Between which rows a page is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    pub before: Option<Uuid>,
+    pub since: Option<Uuid>,
+    /// Where the next page goes on, if this one ends before the list does.
+    rest: Option<Uuid>,
+}
+
 impl Page {
+    /// How far a page of a list reaches. Times that a caller asks for bound it; so does a look, unless
+    /// an index serves the filters.
+    pub async fn reach(
+        self,
+        store: &Store,
+        list: Listed,
+        (from, to): (Option<Timestamp>, Option<Timestamp>),
+        is_indexed: bool,
+    ) -> Result<Reach, StoreError> {
+        let newest = to.map(|to| ids::floor(to.plus(SLACK)));
+        let before = match (self.before, newest) {
+            (Some(cursor), Some(newest)) => Some(cursor.min(newest)),
+            (cursor, newest) => cursor.or(newest),
+        };
+        let oldest = from.map(|from| ids::floor(from.minus(SLACK)));
+        let looked = if is_indexed { None } else { store.row_before(list, before, LOOK).await? };
+        let rest = looked.filter(|looked| oldest.is_none_or(|oldest| *looked > oldest));
+        Ok(Reach { before, since: rest.or(oldest), rest })
+    }
+
+    /// The answer of a page within its reach.
+    pub fn answer_of(self, items: Vec<(Uuid, Value)>, reach: Reach) -> Response {
+        self.answer_within(items, reach.rest)
+    }
+
     /// One more than asked for shows whether there is another page.
     #[must_use]
     pub const fn fetch(self) -> i64 {
@@ -118,7 +165,9 @@ mod tests {
         assert_eq!(query.text("status"), Some("a b"));
         assert_eq!(query.text("bookingId"), None);
         assert_eq!(query.page().unwrap(), Page { limit: 7, before: None });
-        for bad in ["x=1", "status=a&status=b", "limit=0", "limit=501", "limit=x", "cursor=x"] {
+        for bad in
+            ["x=1", "status=a&status=b", "limit=0", "limit=501", "limit=x", "cursor=x", "cursor="]
+        {
             let read = Query::read(Some(bad), &["status"]).and_then(|query| query.page());
             assert!(read.is_err(), "{bad}");
         }

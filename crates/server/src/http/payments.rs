@@ -17,7 +17,7 @@ use tashika_domain::payment::ask::{Refusal, Wish};
 use tashika_domain::payment::resolve::ResolveRefusal;
 use tashika_domain::payment::{Status, request};
 use tashika_engine::commands::payment::{Answer, Caller, PaymentError, Payments};
-use tashika_store::PaymentFilter;
+use tashika_store::{Listed, PaymentFilter};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -29,11 +29,14 @@ use super::page::Query;
 use super::payment_json;
 use super::problem::{Code, Document, Problem};
 use super::schema::{
-    AmountSchema, PaymentRequestSchema, PaymentSchema, PaymentsSchema, RefundRequestSchema,
-    ResolveRequestSchema, TimelineSchema,
+    AmountSchema, PaymentRequestSchema, PaymentSchema, PaymentStatusSchema, PaymentsSchema,
+    RefundRequestSchema, ResolveRequestSchema, TimelineSchema,
 };
 use super::{to_its_end, unavailable};
 use crate::telemetry::Traceparent;
+
+/// Longest id of a user, as in the body of a payment.
+const USER_MAX: usize = 100;
 
 /// What the handlers share.
 pub struct Face {
@@ -105,13 +108,13 @@ async fn create(
     tag = "payments",
     operation_id = "listPayments",
     params(
-        ("status" = Option<String>, Query, description = "PENDING, AUTHORIZED, CAPTURED, REFUNDED or FAILED"),
+        ("status" = Option<PaymentStatusSchema>, Query),
         ("pendingVerification" = Option<bool>, Query, description = "Only payments whose outcome is (not) being asked about"),
         ("bookingId" = Option<String>, Query),
         ("userId" = Option<String>, Query),
         ("X-User-Id" = Option<String>, Header, description = "Only this user's payments"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = PaymentsSchema),
@@ -137,11 +140,16 @@ async fn list(
         pending_verification: query.word("pendingVerification", |text| text.parse().ok())?,
         booking_id: query.text("bookingId").map(str::to_owned),
         user_id: asked_for.or(user).map(str::to_owned),
-        before: page.before,
-        created: None,
+        ..PaymentFilter::default()
     };
+    let of_somebody = filter.booking_id.is_some() || filter.user_id.is_some();
+    let is_indexed =
+        of_somebody || filter.status.is_none() || filter.pending_verification.is_none();
+    let reach = page.reach(face.payments.store(), Listed::Payments, (None, None), is_indexed).await;
+    let reach = reach.map_err(|error| unavailable(&error))?;
+    let filter = PaymentFilter { before: reach.before, since: reach.since, ..filter };
     let found = face.payments.list(&filter, page.fetch()).await.map_err(refusal)?;
-    Ok(page.answer(found.iter().map(|p| (p.id, payment_json::payment(p))).collect()))
+    Ok(page.answer_of(found.iter().map(|p| (p.id, payment_json::payment(p))).collect(), reach))
 }
 
 /// Look a payment up
@@ -150,7 +158,7 @@ async fn list(
     path = "/payments/{id}",
     tag = "payments",
     operation_id = "getPayment",
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "The payment as it is now; `case` is there when a person has to decide", body = PaymentSchema),
         (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
@@ -174,7 +182,7 @@ async fn find(
     path = "/payments/{id}/timeline",
     tag = "payments",
     operation_id = "getPaymentTimeline",
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Oldest first", body = TimelineSchema),
         (status = 403, description = "Another user's payment", body = Document, content_type = "application/problem+json"),
@@ -200,8 +208,8 @@ async fn timeline(
     path = "/payments/{id}/capture",
     tag = "payments",
     operation_id = "capturePayment",
-    request_body = Option<AmountSchema>,
-    params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
+    request_body(content = Option<AmountSchema>, content_type = "application/json"),
+    params(("id" = uuid::Uuid, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Captured", body = PaymentSchema),
         (status = 202, description = "Not known yet", body = PaymentSchema,
@@ -232,7 +240,7 @@ async fn capture(
     path = "/payments/{id}/void",
     tag = "payments",
     operation_id = "voidPayment",
-    params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
+    params(("id" = uuid::Uuid, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Released: REFUNDED, with nothing captured", body = PaymentSchema),
         (status = 202, description = "Not known yet", body = PaymentSchema,
@@ -266,8 +274,8 @@ async fn void(
     path = "/payments/{id}/refund",
     tag = "payments",
     operation_id = "refundPayment",
-    request_body = Option<RefundRequestSchema>,
-    params(("id" = String, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
+    request_body(content = Option<RefundRequestSchema>, content_type = "application/json"),
+    params(("id" = uuid::Uuid, Path), ("Idempotency-Key" = String, Header), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Given back", body = PaymentSchema),
         (status = 202, description = "Not known yet", body = PaymentSchema,
@@ -300,7 +308,7 @@ async fn refund(
     path = "/payments/{id}/verify",
     tag = "payments",
     operation_id = "verifyPayment",
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "Nothing is in doubt", body = PaymentSchema),
         (status = 202, description = "Still not known", body = PaymentSchema,
@@ -333,7 +341,7 @@ async fn verify(
     tag = "payments",
     operation_id = "resolvePayment",
     request_body = ResolveRequestSchema,
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The payment after the decision", body = PaymentSchema),
         (status = 400, description = "The request cannot be read", body = Document, content_type = "application/problem+json"),
@@ -423,8 +431,13 @@ pub(super) fn user(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all("x-user-id").iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        // Bytes that are no text can be nobody's id.
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| Problem::new(Code::Forbidden)),
+        // What no user can be called is nobody's id, and bytes that are no text neither.
+        (Some(value), None) => match value.to_str() {
+            Ok(name) if (1..=USER_MAX).contains(&name.len()) && !name.contains('\t') => {
+                Ok(Some(name))
+            }
+            _ => Err(Problem::new(Code::Forbidden)),
+        },
         // Of two, one may be the caller's own invention.
         (Some(_), Some(_)) => Err(Problem::new(Code::Forbidden)),
     }

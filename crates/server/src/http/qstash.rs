@@ -33,6 +33,7 @@ use tashika_engine::commands::message::Messages;
 use utoipa_axum::router::OpenApiRouter;
 
 use call::Call;
+pub(super) use description::describe;
 use fault::Fault;
 
 /// Where everything here is.

@@ -3,7 +3,7 @@
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use serde_json::{Value, json};
-use tashika_store::{RaceFilter, RaceRow, Store};
+use tashika_store::{Listed, RaceFilter, RaceRow, Store};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -28,8 +28,8 @@ pub fn routes(store: Store) -> OpenApiRouter {
         ("scenario" = Option<String>, Query, description = "E.g. EXPIRED_AFTER_PAYMENT"),
         ("resolution" = Option<String>, Query, description = "REFUNDED, VOIDED, RETRY or MANUAL_REQUIRED"),
         ("subjectId" = Option<String>, Query, description = "A reservation's or payment's id"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = RacesSchema),
@@ -44,10 +44,15 @@ async fn races(State(store): State<Store>, RawQuery(query): RawQuery) -> Result<
         scenario: text("scenario"),
         resolution: text("resolution"),
         subject_id: text("subjectId"),
-        before: page.before,
+        ..RaceFilter::default()
     };
-    let found = store.races(&filter, page.fetch()).await.map_err(|error| unavailable(&error))?;
-    Ok(page.answer(found.iter().map(|race| (race.id, self::race(race))).collect()))
+    let away = |error| unavailable(&error);
+    let is_indexed =
+        filter.subject_id.is_some() || filter.scenario.is_none() || filter.resolution.is_none();
+    let reach = page.reach(&store, Listed::Races, (None, None), is_indexed).await.map_err(away)?;
+    let filter = RaceFilter { before: reach.before, since: reach.since, ..filter };
+    let found = store.races(&filter, page.fetch()).await.map_err(away)?;
+    Ok(page.answer_of(found.iter().map(|race| (race.id, self::race(race))).collect(), reach))
 }
 
 /// A race, in a list or with its subject.

@@ -18,6 +18,7 @@ use super::auth::Client;
 use super::json::JsonBody;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
+use super::schema::RenderStatusSchema;
 use super::{cases, unavailable};
 
 pub fn routes(renders: Arc<Renders>) -> OpenApiRouter {
@@ -38,8 +39,7 @@ pub struct RenderSchema {
     #[schema(format = Uuid)]
     reservation_id: String,
     video_id: i64,
-    /// `queued`, `processing`, `done` or `failed`.
-    status: String,
+    status: RenderStatusSchema,
     /// Submissions so far, and how many there may be before a person is asked.
     attempts: u32,
     attempts_allowed: u32,
@@ -80,8 +80,10 @@ pub struct RendersSchema {
 #[expect(dead_code, reason = "describes what is taken")]
 pub struct ResolutionSchema {
     /// The video, where there is one; else it was handled some other way.
+    #[schema(pattern = "^https?://[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$", max_length = 2000)]
     output_url: Option<String>,
     /// What was done.
+    #[schema(pattern = "^[^\\u0000]*[^\\u0000\\s][^\\u0000]*$", max_length = 1000)]
     note: String,
 }
 
@@ -92,10 +94,10 @@ pub struct ResolutionSchema {
     tag = "renders",
     operation_id = "listRenders",
     params(
-        ("status" = Option<String>, Query, description = "queued, processing, done or failed"),
-        ("reservationId" = Option<String>, Query),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("status" = Option<RenderStatusSchema>, Query),
+        ("reservationId" = Option<uuid::Uuid>, Query),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = RendersSchema),
@@ -123,7 +125,7 @@ async fn list(
     path = "/renders/{id}",
     tag = "renders",
     operation_id = "getRender",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The render as it is now; `case` is there when a person has to help", body = RenderSchema),
         (status = 404, description = "No such render", body = Document, content_type = "application/problem+json"),
@@ -144,7 +146,7 @@ async fn find(
     path = "/renders/{id}/retry",
     tag = "renders",
     operation_id = "retryRender",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The render as it is now", body = RenderSchema),
         (status = 404, description = "No such render", body = Document, content_type = "application/problem+json"),
@@ -169,7 +171,7 @@ async fn retry(
     tag = "renders",
     operation_id = "resolveRender",
     request_body = ResolutionSchema,
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "`done`", body = RenderSchema),
         (status = 404, description = "No such render", body = Document, content_type = "application/problem+json"),

@@ -28,6 +28,7 @@ use super::json::JsonBody;
 use super::page::Query;
 use super::payments::user;
 use super::problem::{Code, Document, Problem};
+use super::schema::ReservationStatusSchema;
 use super::schema::reservations::{
     CheckoutOpeningSchema, CheckoutSchema, HoldSchema, ReservationRequestSchema, ReservationSchema,
     ReservationsSchema, SlotsSchema,
@@ -58,7 +59,7 @@ pub fn routes(reservations: Arc<Reservations>) -> OpenApiRouter {
     operation_id = "createReservation",
     request_body = ReservationRequestSchema,
     params(
-        ("Idempotency-Key" = Option<String>, Header, description = "One value per reservation, at most 64 characters, best a UUID; here or as `idempotencyKey` in the body"),
+        ("Idempotency-Key" = Option<String>, Header, description = "One value per reservation, at most 64 characters, best a UUID; here or as `idempotencyKey` in the body", max_length = 64),
         ("X-User-Id" = Option<String>, Header, description = "On whose behalf; must be `userId`"),
     ),
     responses(
@@ -102,12 +103,12 @@ async fn hold(
     tag = "reservations",
     operation_id = "listReservations",
     params(
-        ("date" = Option<String>, Query, description = "YYYY-MM-DD"),
-        ("status" = Option<String>, Query, description = "hold, confirmed, expired or cancelled"),
+        ("date" = Option<String>, Query, format = Date),
+        ("status" = Option<ReservationStatusSchema>, Query),
         ("userId" = Option<String>, Query),
         ("X-User-Id" = Option<String>, Header, description = "Only this user's reservations"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses(
         (status = 200, description = "Newest first", body = ReservationsSchema),
@@ -143,7 +144,7 @@ async fn list(
     path = "/reservations/{id}",
     tag = "reservations",
     operation_id = "getReservation",
-    params(("id" = String, Path), ("X-User-Id" = Option<String>, Header)),
+    params(("id" = uuid::Uuid, Path), ("X-User-Id" = Option<String>, Header)),
     responses(
         (status = 200, description = "The reservation as it is now, with its payment and its races", body = ReservationSchema),
         (status = 403, description = "Another user's reservation", body = Document, content_type = "application/problem+json"),
@@ -169,8 +170,8 @@ async fn find(
     tag = "reservations",
     operation_id = "cancelReservation",
     params(
-        ("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "Not needed: a repeat is answered like the first request"),
+        ("id" = uuid::Uuid, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "Not needed: a repeat is answered like the first request", max_length = 64),
         ("X-User-Id" = Option<String>, Header),
     ),
     responses(
@@ -202,8 +203,8 @@ async fn cancel(
     tag = "reservations",
     operation_id = "checkoutReservation",
     params(
-        ("id" = String, Path),
-        ("Idempotency-Key" = Option<String>, Header, description = "Not needed: a repeat is answered like the first request"),
+        ("id" = uuid::Uuid, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "Not needed: a repeat is answered like the first request", max_length = 64),
         ("X-User-Id" = Option<String>, Header),
     ),
     responses(
@@ -247,7 +248,7 @@ async fn check_out(
     path = "/slots",
     tag = "reservations",
     operation_id = "listSlots",
-    params(("date" = String, Query, description = "YYYY-MM-DD")),
+    params(("date" = String, Query, format = Date)),
     responses(
         (status = 200, description = "Every slot of the day", body = SlotsSchema),
         (status = 400, description = "The query cannot be read", body = Document, content_type = "application/problem+json"),

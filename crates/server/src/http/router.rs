@@ -30,6 +30,7 @@ use super::auth::{self, Auth};
 use super::body::BodyLimits;
 use super::console::session::Sessions;
 use super::docs;
+use super::docs::exact::{self, Facts};
 use super::edge::{self, Edge, Settings};
 use super::problem::{self, Code, Problem};
 use super::request_id::RequestIds;
@@ -41,6 +42,7 @@ pub struct Shell {
     auth: Auth,
     protected: OpenApiRouter,
     open: OpenApiRouter,
+    facts: Facts,
 }
 
 impl Shell {
@@ -62,6 +64,7 @@ impl Shell {
             auth: Auth::with_sessions(&config.tokens, sessions),
             protected: OpenApiRouter::new(),
             open: OpenApiRouter::new(),
+            facts: Facts::of(config),
         }
     }
 
@@ -94,7 +97,8 @@ impl Shell {
             let layer = from_fn_with_state(self.auth.clone(), auth::require);
             protected = protected.route_layer(layer).layer(map_response(never_stored));
         }
-        let pages = docs::routes(&api, !self.auth.is_open());
+        let document = exact::document(&api, &self.facts);
+        let pages = docs::routes(&api, &document, !self.auth.is_open());
         let limit = self.edge.0.body.bytes;
         let router = protected
             .merge(open)
@@ -103,6 +107,10 @@ impl Shell {
             .layer(CsrfLayer::new().with_rejection_response(cross_site))
             .layer(CatchPanicLayer::custom(problem::of_panic))
             .layer(from_fn_with_state(self.edge, edge::pass));
+        #[cfg(debug_assertions)]
+        for path in exact::undocumented(&router, &document) {
+            tracing::error!(path, "a route is not part of the API's description");
+        }
         (router, api)
     }
 }

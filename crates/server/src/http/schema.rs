@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 mod watch;
+mod words;
 
 pub use watch::*;
+pub use words::*;
 
 fn order_example() -> Value {
     json!({
@@ -32,23 +34,28 @@ pub struct OrderRequestSchema {
     instrument: String,
     side: SideSchema,
     /// At least `ORDER_MIN_LOT`, a multiple of `ORDER_LOT_STEP`.
-    #[schema(exclusive_minimum = 0.0)]
+    #[schema(exclusive_minimum = 0.0, maximum = 1_000_000_000_000_000.0)]
     qty: f64,
     /// `null` is a market order.
-    #[schema(exclusive_minimum = 0.0)]
+    #[schema(exclusive_minimum = 0.0, maximum = 1_000_000_000_000_000.0)]
     price: Option<f64>,
+    #[schema(nullable = false)]
     time_in_force: Option<TimeInForceSchema>,
     #[schema(max_items = 8)]
-    tags: Option<Vec<String>>,
+    tags: Option<Vec<TagSchema>>,
     risk_constraints: Option<RiskConstraintsSchema>,
     #[schema(max_length = 128)]
     trace_id: Option<String>,
     /// RFC 3339.
     #[schema(format = DateTime)]
     requested_at: Option<String>,
-    #[schema(min_length = 8, max_length = 64)]
+    #[schema(min_length = 8, max_length = 64, pattern = "^[!#-~]([ -~]*[!#-~])?$")]
     idempotency_key: String,
 }
+
+#[derive(ToSchema)]
+#[schema(as = OrderTag, max_length = 32)]
+pub struct TagSchema(String);
 
 #[derive(ToSchema)]
 #[schema(as = Side)]
@@ -184,11 +191,9 @@ pub struct PaymentRequestSchema {
     #[schema(min_length = 1, max_length = 100)]
     user_id: String,
     /// In the currency's smallest unit.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 999_999_999_999_i64)]
     amount: i64,
-    /// ISO 4217.
-    #[schema(min_length = 3, max_length = 3)]
-    currency: String,
+    currency: CurrencySchema,
     /// The gateway's token. Card numbers are refused.
     #[schema(min_length = 1, max_length = 255)]
     payment_method: String,
@@ -211,7 +216,7 @@ pub enum CaptureSchema {
 #[schema(as = Amount)]
 pub struct AmountSchema {
     /// Everything, if it is left out.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 999_999_999_999_i64)]
     amount: Option<i64>,
 }
 
@@ -219,7 +224,7 @@ pub struct AmountSchema {
 #[schema(as = RefundRequest)]
 pub struct RefundRequestSchema {
     /// Everything that is left, if it is left out.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 999_999_999_999_i64)]
     amount: Option<i64>,
     #[schema(max_length = 500)]
     reason: Option<String>,
@@ -341,8 +346,7 @@ pub struct WebhookEventSchema {
     source: String,
     billing_id: Option<String>,
     office_id: Option<String>,
-    /// `pending`, `success`, `failed` or `skipped`.
-    status: String,
+    status: WebhookStatusSchema,
     error_message: Option<String>,
     #[schema(format = DateTime)]
     processed_at: Option<String>,
@@ -375,7 +379,7 @@ pub struct WebhookStatsSchema {
 #[schema(as = WebhookCount, rename_all = "camelCase")]
 pub struct WebhookCountSchema {
     event_type: String,
-    status: String,
+    status: WebhookStatusSchema,
     count: i64,
 }
 
@@ -387,7 +391,7 @@ pub struct BillingRequestSchema {
     #[schema(min_length = 1, max_length = 255)]
     stripe_customer_id: String,
     /// A day or a moment.
-    trial_end_date: Option<String>,
+    trial_end_date: Option<DayOrMomentSchema>,
 }
 
 #[derive(ToSchema)]
@@ -398,8 +402,7 @@ pub struct BillingSchema {
     office_id: String,
     stripe_customer_id: String,
     stripe_subscription_id: Option<String>,
-    /// `free`, `early_payment`, `active`, `past_due`, `canceling` or `canceled`.
-    status: String,
+    status: BillingStatusSchema,
     #[schema(format = DateTime)]
     trial_end_date: Option<String>,
     #[schema(format = DateTime)]

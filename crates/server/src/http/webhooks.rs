@@ -11,7 +11,7 @@ use tashika_domain::mask::{masked, masked_text};
 use tashika_domain::webhook::{Status, WebhookEvent};
 use tashika_engine::commands::webhook::{Received, Rejected, Taken, WebhookError, Webhooks};
 use tashika_providers::webhook::RefusedKind;
-use tashika_store::WebhookFilter;
+use tashika_store::{Listed, WebhookFilter};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -21,7 +21,9 @@ use super::body::RawBody;
 use super::json::OptionalJsonBody;
 use super::page::Query;
 use super::problem::{Code, Document, Problem};
-use super::schema::{WebhookEventSchema, WebhookEventsSchema, WebhookStatsSchema};
+use super::schema::{
+    WebhookEventSchema, WebhookEventsSchema, WebhookStatsSchema, WebhookStatusSchema,
+};
 use super::unavailable;
 use crate::telemetry::Traceparent;
 
@@ -109,7 +111,7 @@ async fn receive_billing(
     operation_id = "receiveRenderCallback",
     params(
         ("source" = String, Path, description = "A name in `WEBHOOK_SOURCES`"),
-        ("render" = String, Path, description = "Our id of the render"),
+        ("render" = uuid::Uuid, Path, description = "Our id of the render"),
         ("attempt" = u32, Path),
     ),
     responses(
@@ -173,14 +175,14 @@ async fn accept_about(
     tag = "webhooks",
     operation_id = "listWebhookEvents",
     params(
-        ("status" = Option<String>, Query, description = "pending, success, failed or skipped"),
+        ("status" = Option<WebhookStatusSchema>, Query),
         ("type" = Option<String>, Query),
         ("source" = Option<String>, Query),
         ("officeId" = Option<String>, Query),
-        ("from" = Option<String>, Query, description = "RFC 3339"),
-        ("to" = Option<String>, Query, description = "RFC 3339"),
-        ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
-        ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before"),
+        ("from" = Option<String>, Query, description = "RFC 3339", format = DateTime),
+        ("to" = Option<String>, Query, description = "RFC 3339", format = DateTime),
+        ("limit" = Option<u32>, Query, description = "Default 50", minimum = 1, maximum = 500),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "`nextCursor` of the page before"),
     ),
     responses((status = 200, description = "Newest first; payloads masked", body = WebhookEventsSchema)),
 )]
@@ -191,9 +193,15 @@ async fn list(
     let names = ["status", "type", "source", "officeId", "from", "to"];
     let query = Query::read(query.as_deref(), &names)?;
     let page = query.page()?;
-    let filter = WebhookFilter { before: page.before, ..filter(&query)? };
+    let filter = filter(&query)?;
+    let chosen = [filter.status.is_some(), filter.event_type.is_some(), filter.office_id.is_some()];
+    let is_indexed = filter.source.is_none() && chosen.iter().filter(|chosen| **chosen).count() < 2;
+    let span = (filter.from, filter.to);
+    let reach = page.reach(webhooks.store(), Listed::WebhookEvents, span, is_indexed).await;
+    let reach = reach.map_err(|error| unavailable(&error))?;
+    let filter = WebhookFilter { before: reach.before, since: reach.since, ..filter };
     let found = webhooks.list(&filter, page.fetch()).await.map_err(refusal)?;
-    Ok(page.answer(found.iter().map(|event| (event.id, shown(event))).collect()))
+    Ok(page.answer_of(found.iter().map(|event| (event.id, shown(event))).collect(), reach))
 }
 
 fn filter(query: &Query) -> Result<WebhookFilter, Problem> {
@@ -207,6 +215,7 @@ fn filter(query: &Query) -> Result<WebhookFilter, Problem> {
         from: query.word("from", |text| text.parse().ok())?,
         to: query.word("to", |text| text.parse().ok())?,
         before: None,
+        since: None,
     })
 }
 
@@ -233,7 +242,7 @@ async fn stats(State(webhooks): State<Arc<Webhooks>>) -> Result<Response, Proble
     path = "/webhook-events/{id}",
     tag = "webhooks",
     operation_id = "getWebhookEvent",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 200, description = "The event; its payload masked", body = WebhookEventSchema),
         (status = 404, description = "No such event", body = Document, content_type = "application/problem+json"),
@@ -253,7 +262,7 @@ async fn find(
     path = "/webhook-events/{id}/replay",
     tag = "webhooks",
     operation_id = "replayWebhookEvent",
-    params(("id" = String, Path)),
+    params(("id" = uuid::Uuid, Path)),
     responses(
         (status = 202, description = "It is pending again", body = WebhookEventSchema),
         (status = 404, description = "No such event", body = Document, content_type = "application/problem+json"),
@@ -281,8 +290,8 @@ async fn replay(
         ("type" = Option<String>, Query),
         ("source" = Option<String>, Query),
         ("officeId" = Option<String>, Query),
-        ("from" = Option<String>, Query),
-        ("to" = Option<String>, Query),
+        ("from" = Option<String>, Query, description = "RFC 3339", format = DateTime),
+        ("to" = Option<String>, Query, description = "RFC 3339", format = DateTime),
     ),
     responses((status = 202, description = "`replayed`: how many are pending again", body = Value)),
 )]

@@ -40,6 +40,8 @@ mod mail_faults;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod operator;
 #[cfg(test)]
 mod pages;

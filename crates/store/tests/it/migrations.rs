@@ -26,7 +26,8 @@ async fn an_empty_database_is_migrated_once(db: Db) {
             "reservations",
             "renders",
             "watch",
-            "console"
+            "console",
+            "lists"
         ]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());

@@ -301,6 +301,24 @@ async fn counts_walk_an_index(db: Db) {
                 .to_owned(),
             "alerts_open",
         ),
+        // Lists read their page, in their own order.
+        (
+            "select id from race_conditions where subject_id = '7' order by id desc limit 51".to_owned(),
+            "race_conditions_by_subject",
+        ),
+        (
+            "select id from race_conditions where resolution = 'VOIDED' order by id desc limit 51"
+                .to_owned(),
+            "race_conditions_by_resolution",
+        ),
+        (
+            "select id from cases where subject_id = 'absent' order by id desc limit 51".to_owned(),
+            "cases_of_subject",
+        ),
+        (
+            "select id from alerts where severity = 'critical' order by id desc limit 51".to_owned(),
+            "alerts_severity",
+        ),
     ] {
         let plan = db.sql(&format!("{explain}{query}")).await.unwrap();
         let plan = format!("{plan:?}");

@@ -2,7 +2,9 @@
 //!
 //! Each address may fail a few times at once and then at a slow rate. While an address is over it,
 //! only tokens that have worked from there before are let through: a guesser learns nothing from
-//! further tries, and clients that share the address (behind one proxy) go on working. The memory is
+//! further tries, and clients that share the address (behind one proxy) go on working. The same wrong
+//! token again is no further try: a client with an old token is told so, and does not lock others
+//! out. The memory is
 //! bounded; `X-Forwarded-For` is not believed, because anybody can write it.
 
 use std::collections::{HashMap, HashSet};
@@ -34,13 +36,17 @@ pub struct Throttle(Mutex<State>);
 struct State {
     /// When each address has all its tries back. The distance to now is what it has used up.
     recovered_at: HashMap<IpAddr, Instant>,
+    /// The digest of the last wrong token of each of these addresses.
+    last_wrong: HashMap<IpAddr, [u8; 32]>,
     /// Tokens (by number) that have worked from an address.
     proven: HashSet<(IpAddr, usize)>,
 }
 
 impl Throttle {
-    /// Judges a try from `peer` with the token `known`, or with none that is known.
-    pub fn judge(&self, peer: IpAddr, known: Option<usize>) -> Verdict {
+    /// Judges a try from `peer`, with a token that is known by its number, or with one that is not, by
+    /// its digest.
+    pub fn judge(&self, peer: IpAddr, token: Result<usize, [u8; 32]>) -> Verdict {
+        let known = token.ok();
         let peer = network(peer);
         let now = Instant::now();
         // The state is valid at every step, so a panic elsewhere does not spoil it.
@@ -49,6 +55,11 @@ impl Throttle {
             && state.proven.contains(&(peer, token))
         {
             return Verdict::Pass;
+        }
+        if let Err(wrong) = token {
+            if state.last_wrong.get(&peer) == Some(&wrong) {
+                return Verdict::Fail;
+            }
         }
         let recovered = state.recovered_at.get(&peer).copied();
         let recovered = recovered.filter(|at| *at > now).unwrap_or(now);
@@ -63,6 +74,9 @@ impl Throttle {
             return Verdict::Pass;
         }
         state.remember(peer, recovered + FORGIVE, now);
+        if let Err(wrong) = token {
+            state.last_wrong.insert(peer, wrong);
+        }
         Verdict::Fail
     }
 }
@@ -99,6 +113,8 @@ impl State {
                     self.recovered_at.remove(&oldest);
                 }
             }
+            let Self { recovered_at, last_wrong, .. } = self;
+            last_wrong.retain(|peer, _| recovered_at.contains_key(peer));
         }
         self.recovered_at.insert(peer, recovered);
     }
@@ -121,18 +137,37 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    /// Another wrong token each time.
+    fn guess(n: u32) -> Result<usize, [u8; 32]> {
+        let mut digest = [0; 32];
+        digest[..4].copy_from_slice(&n.to_be_bytes());
+        Err(digest)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn tries_come_back_one_by_one() {
         let throttle = Throttle::default();
-        for _ in 0..BURST {
-            assert_eq!(throttle.judge(PEER, None), Verdict::Fail);
+        for n in 0..BURST {
+            assert_eq!(throttle.judge(PEER, guess(n)), Verdict::Fail);
         }
-        assert_eq!(throttle.judge(PEER, None), Verdict::Wait(FORGIVE));
+        assert_eq!(throttle.judge(PEER, guess(100)), Verdict::Wait(FORGIVE));
         tokio::time::advance(FORGIVE).await;
-        assert_eq!(throttle.judge(PEER, None), Verdict::Fail);
-        assert!(matches!(throttle.judge(PEER, None), Verdict::Wait(_)));
+        assert_eq!(throttle.judge(PEER, guess(101)), Verdict::Fail);
+        assert!(matches!(throttle.judge(PEER, guess(102)), Verdict::Wait(_)));
         let neighbour = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-        assert_eq!(throttle.judge(neighbour, None), Verdict::Fail);
+        assert_eq!(throttle.judge(neighbour, guess(0)), Verdict::Fail);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_wrong_token_again_is_no_further_try() {
+        let throttle = Throttle::default();
+        for _ in 0..10 * BURST {
+            assert_eq!(throttle.judge(PEER, guess(7)), Verdict::Fail);
+        }
+        for n in 0..BURST - 1 {
+            assert_eq!(throttle.judge(PEER, guess(n)), Verdict::Fail, "{n}");
+        }
+        assert!(matches!(throttle.judge(PEER, guess(100)), Verdict::Wait(_)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -140,18 +175,20 @@ mod tests {
         let throttle = Throttle::default();
         for n in 0..u16::try_from(BURST).unwrap() {
             let peer = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0, 0, 0, n));
-            assert_eq!(throttle.judge(peer, None), Verdict::Fail);
+            assert_eq!(throttle.judge(peer, guess(n.into())), Verdict::Fail);
         }
         let peer = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 9, 9, 9, 9));
-        assert!(matches!(throttle.judge(peer, None), Verdict::Wait(_)));
+        assert!(matches!(throttle.judge(peer, guess(100)), Verdict::Wait(_)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn memory_is_bounded() {
         let throttle = Throttle::default();
         for n in 0..u32::try_from(MAX_ADDRESSES).unwrap() + 5 {
-            throttle.judge(IpAddr::V4(n.into()), None);
+            throttle.judge(IpAddr::V4(n.into()), guess(n));
         }
-        assert_eq!(throttle.0.lock().unwrap().recovered_at.len(), MAX_ADDRESSES);
+        let state = throttle.0.lock().unwrap();
+        assert_eq!(state.recovered_at.len(), MAX_ADDRESSES);
+        assert!(state.last_wrong.len() <= MAX_ADDRESSES, "{}", state.last_wrong.len());
     }
 }

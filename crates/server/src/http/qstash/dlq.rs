@@ -60,8 +60,14 @@ fn gone(id: &str) -> Fault {
 async fn list(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     let query = read(call)?;
     let limit = query.count(PAGE)?.unwrap_or(PAGE);
-    let chosen = choose(&query, Vec::new())?;
+    let mut chosen = choose(&query, Vec::new())?;
+    let mut rest = None;
+    if let Some(filter) = &mut chosen {
+        filter.since = queue.letters_back(filter).await?;
+        rest = filter.since.map(|since| since.simple().to_string());
+    }
     let (letters, cursor) = page(queue, chosen.as_ref(), limit).await?;
+    let cursor = cursor.or(rest);
     let messages: Vec<Value> = letters.iter().map(view::dead_letter).collect();
     ok(&with_cursor(json!({ "messages": messages }), cursor))
 }
@@ -95,7 +101,8 @@ async fn retry(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     let chosen = spared(choose(&query, ids)?);
     // Letters that are named are all sent; of the others, a page.
     let named = chosen.as_ref().map_or(0, |filter| filter.dlq_ids.len());
-    let limit = if named > 0 { named } else { query.count(PAGE)?.unwrap_or(PAGE) };
+    let count = query.count(PAGE)?;
+    let limit = if named > 0 { named } else { count.unwrap_or(PAGE) };
     let (letters, cursor) = page(queue, chosen.as_ref(), limit).await?;
     let mut responses = Vec::with_capacity(letters.len());
     for letter in &letters {

@@ -169,6 +169,9 @@ async fn page(
     let mut shown = Shown { order, count, events: Vec::new() };
     for _ in 0..LOOKS {
         filter.after = place.map(|place| place.after(order));
+        filter.logged.clone_from(&logged);
+        filter.since = queue.events_back(&filter).await?;
+        filter.logged.clear();
         let (lines, accepted) = queue.events(&filter, created, &logged, limit).await?;
         let all = lines.len() < look && accepted.len() < look;
         let known = messages_of(queue, &lines, &accepted).await?;
@@ -184,7 +187,9 @@ async fn page(
             place = Some(Place::behind(unit.id(), order));
         }
         if all {
-            return Ok((shown.sorted(), None));
+            // As far as was looked: the next page goes on from there.
+            let rest = filter.since.map(|since| Place::behind(since, order));
+            return Ok((shown.sorted(), rest));
         }
     }
     Ok((shown.sorted(), place))

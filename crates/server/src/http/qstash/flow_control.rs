@@ -26,11 +26,17 @@ pub(super) async fn answer(
     if call.method == Method::GET {
         return ok(&view::flow(&queue.flow(&key(rest)?).await?));
     }
-    call.only(&Method::POST, "GET, POST")?;
     // A key may have slashes in it, an action has none.
-    let (name, action) = rest.rsplit_once('/').ok_or_else(Fault::nowhere)?;
+    let Some((name, action)) = rest.rsplit_once('/').filter(|(_, last)| ACTIONS.contains(last))
+    else {
+        call.only(&Method::POST, "GET")?;
+        return Err(Fault::nowhere());
+    };
+    call.only(&Method::POST, "POST")?;
     act(queue, call, &key(name)?, action).await
 }
+
+const ACTIONS: [&str; 6] = ["pause", "resume", "resetRate", "reset", "pin", "unpin"];
 
 async fn act(queue: &Messages, call: &Call, key: &str, action: &str) -> Result<Response, Fault> {
     match action {

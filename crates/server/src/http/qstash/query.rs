@@ -150,6 +150,7 @@ impl Query {
         let order = self.order()?;
         // Read also if it does not count: a mistake is a mistake.
         let filter = self.conditions(order)?;
+        let one = self.list("messageId")?;
         let listed = |name| self.list(name);
         let by_id = [listed("messageIds")?, ids].concat();
         let by_dlq_id = [listed("dlqIds")?, dlq_ids].concat();
@@ -164,7 +165,6 @@ impl Query {
             let named = MessageFilter { order, ..MessageFilter::default() };
             return Ok(with_ids(named, &by_id));
         }
-        let one = self.list("messageId")?;
         Ok(if one.is_empty() { Chosen::These(Box::new(filter)) } else { with_ids(filter, &one) })
     }
 

@@ -47,7 +47,7 @@ async fn set(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     let parallelism = match &body["parallelism"] {
         Value::Null => None,
         given => {
-            let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
+            let number = whole(given).and_then(|number| u32::try_from(number).ok());
             let number = number.filter(|number| *number > 0);
             let wrong = || Fault::bad("parallelism is not a whole number of at least 1");
             Some(number.ok_or_else(wrong)?)
@@ -60,4 +60,15 @@ async fn set(queue: &Messages, call: &Call) -> Result<Response, Fault> {
     };
     queue.set_queue(name, parallelism, paused).await?;
     done()
+}
+
+/// `1.0` is a whole number, too.
+fn whole(given: &Value) -> Option<u64> {
+    let written_as_fraction = || {
+        let number = given.as_f64()?;
+        let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it fits")]
+        fits.then_some(number as u64)
+    };
+    given.as_u64().or_else(written_as_fraction)
 }

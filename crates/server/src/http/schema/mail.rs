@@ -24,12 +24,14 @@ fn batch_example() -> Value {
 #[derive(ToSchema)]
 #[schema(as = MailRequest, example = mail_example)]
 pub struct MailRequestSchema {
-    to: String,
+    to: MailAddressSchema,
+    #[schema(min_length = 1, max_length = 100)]
     template: String,
     locale: Option<LocaleSchema>,
     /// What the template needs.
+    #[schema(value_type = Option<Object>)]
     data: Option<Value>,
-    #[schema(max_length = 255, rename = "idempotencyKey")]
+    #[schema(min_length = 1, max_length = 255, rename = "idempotencyKey")]
     idempotency_key: Option<String>,
 }
 
@@ -46,10 +48,11 @@ pub enum LocaleSchema {
 #[derive(ToSchema)]
 #[schema(as = MailBatchRequest, example = batch_example)]
 pub struct MailBatchRequestSchema {
+    #[schema(min_length = 1, max_length = 100)]
     template: String,
     /// For recipients that name none.
     locale: Option<LocaleSchema>,
-    #[schema(max_length = 255, rename = "idempotencyKey")]
+    #[schema(min_length = 1, max_length = 255, rename = "idempotencyKey")]
     idempotency_key: Option<String>,
     #[schema(min_items = 1, max_items = 100_000)]
     recipients: Vec<RecipientSchema>,
@@ -58,10 +61,20 @@ pub struct MailBatchRequestSchema {
 #[derive(ToSchema)]
 #[schema(as = MailRecipient)]
 pub struct RecipientSchema {
-    to: String,
+    to: MailAddressSchema,
     locale: Option<LocaleSchema>,
+    #[schema(value_type = Option<Object>)]
     data: Option<Value>,
 }
+
+/// The domain may be written in any script; here it is as it travels.
+#[derive(ToSchema)]
+#[schema(
+    as = MailAddress,
+    max_length = 254,
+    pattern = r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~\-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~\-]+)*@([A-Za-z0-9]([A-Za-z0-9\-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}$"
+)]
+pub struct MailAddressSchema(String);
 
 #[derive(ToSchema)]
 #[schema(as = Mail, rename_all = "camelCase")]
@@ -156,7 +169,7 @@ pub struct MailFailureSchema {
     #[schema(format = Uuid)]
     id: String,
     to: String,
-    status: MailStatusSchema,
+    status: super::MailFailureStatusSchema,
     attempts: u32,
     class: Option<String>,
     text: Option<String>,
@@ -182,7 +195,8 @@ pub struct MailBatchesSchema {
 #[schema(as = MailBatchRetry)]
 pub struct MailBatchRetrySchema {
     /// Default: only what failed.
-    statuses: Option<Vec<MailStatusSchema>>,
+    #[schema(nullable = false, min_items = 1)]
+    statuses: Option<Vec<super::MailRetryStatusSchema>>,
 }
 
 #[derive(ToSchema)]
@@ -244,12 +258,15 @@ fn deadlines_example() -> Value {
 #[derive(ToSchema)]
 #[schema(as = DeadlinesRequest, example = deadlines_example, rename_all = "camelCase")]
 pub struct DeadlinesRequestSchema {
+    #[schema(pattern = "^https?://[^\\u0000]*$", max_length = 2048)]
     dashboard_url: String,
     /// Where days begin; default `Asia/Tokyo`.
+    #[schema(format = "time-zone")]
     time_zone: Option<String>,
     /// Not before this. Days that are left are counted then.
     #[schema(format = DateTime)]
     run_at: Option<String>,
+    #[schema(min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
     offices: Vec<OfficeSchema>,
 }
@@ -257,7 +274,9 @@ pub struct DeadlinesRequestSchema {
 #[derive(ToSchema)]
 #[schema(as = Office, rename_all = "camelCase")]
 pub struct OfficeSchema {
+    #[schema(min_length = 1, max_length = 255)]
     id: String,
+    #[schema(min_length = 1, max_length = 255)]
     name: String,
     staff: Vec<StaffSchema>,
     renewal_alerts: Option<Vec<DeadlineAlertSchema>>,
@@ -267,11 +286,15 @@ pub struct OfficeSchema {
 #[derive(ToSchema)]
 #[schema(as = Staff, rename_all = "camelCase")]
 pub struct StaffSchema {
+    #[schema(min_length = 1, max_length = 255)]
     id: String,
-    email: String,
+    email: MailAddressSchema,
+    #[schema(min_length = 1, max_length = 255)]
     last_name: String,
+    #[schema(min_length = 1, max_length = 255)]
     first_name: String,
     /// What is further away than so many days is left out.
+    #[schema(maximum = 36_500)]
     email_threshold_days: u32,
     locale: Option<LocaleSchema>,
 }
@@ -280,8 +303,9 @@ pub struct StaffSchema {
 #[derive(ToSchema)]
 #[schema(as = DeadlineAlert, rename_all = "camelCase")]
 pub struct DeadlineAlertSchema {
+    #[schema(min_length = 1)]
     name: String,
-    #[schema(format = Date)]
+    #[schema(value_type = Option<super::DaySchema>)]
     deadline: Option<String>,
     days_left: Option<i64>,
 }

@@ -22,18 +22,19 @@ pub struct ReservationRequestSchema {
     slot_number: i64,
     #[schema(min_length = 1, max_length = 100)]
     user_id: String,
-    #[schema(format = Email, max_length = 254)]
+    #[schema(
+        pattern = r"^[!#-+\-./0-:=?A-~]+@[!#-+\-/0-:=?A-~]+(\.[!#-+\-/0-:=?A-~]+)+$",
+        max_length = 254
+    )]
     user_email: String,
-    /// `ja` or `en`; `ja` by default. The language of letters and of the payment page.
-    locale: Option<String>,
+    /// `ja` by default. The language of letters and of the payment page.
+    locale: Option<super::mail::LocaleSchema>,
     /// In the currency's smallest unit.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 999_999_999_999_i64)]
     amount: i64,
-    /// ISO 4217.
-    #[schema(min_length = 3, max_length = 3)]
-    currency: String,
+    currency: super::CurrencySchema,
     /// Instead of the header; if both are there, they must be the same.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(pattern = "^[ -~]+$", max_length = 64)]
     idempotency_key: Option<String>,
 }
 
@@ -54,8 +55,7 @@ pub struct HoldSchema {
 pub struct ReservationSchema {
     #[schema(format = Uuid)]
     reservation_id: String,
-    /// `hold`, `confirmed`, `expired` or `cancelled`.
-    status: String,
+    status: super::ReservationStatusSchema,
     video_id: i64,
     #[schema(format = Date)]
     projection_date: String,

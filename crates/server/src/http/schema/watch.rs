@@ -9,8 +9,7 @@ pub struct CaseSchema {
     #[schema(format = Uuid)]
     id: String,
     kind: String,
-    /// `open` or `resolved`.
-    status: String,
+    status: super::CaseStatusSchema,
     subject_type: String,
     subject_id: String,
     summary: String,
@@ -42,8 +41,7 @@ pub struct DossierSchema {
     #[schema(format = Uuid)]
     id: String,
     kind: String,
-    /// `open` or `resolved`.
-    status: String,
+    status: super::CaseStatusSchema,
     subject_type: String,
     subject_id: String,
     summary: String,
@@ -103,10 +101,8 @@ pub struct AlertSchema {
     #[schema(format = Uuid)]
     id: String,
     rule: String,
-    /// `warning`, `high` or `critical`.
-    severity: String,
-    /// `firing` or `resolved`.
-    state: String,
+    severity: super::SeveritySchema,
+    state: super::AlertStateSchema,
     message: String,
     /// How many of what it is about.
     count: i64,
@@ -170,10 +166,10 @@ pub struct NoteSchema {
 #[schema(as = Silence, example = json!({"minutes": 60, "reason": "the gateway is being repaired"}))]
 pub struct SilenceSchema {
     /// 0 ends a silence.
-    #[schema(minimum = 0, maximum = 43200)]
+    #[schema(nullable = false, minimum = 0, maximum = 43200)]
     minutes: Option<u64>,
     /// Within 30 days.
-    #[schema(format = DateTime)]
+    #[schema(nullable = false, format = DateTime)]
     until: Option<String>,
     #[schema(min_length = 1, max_length = 500)]
     reason: String,
