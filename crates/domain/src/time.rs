@@ -44,6 +44,14 @@ impl Timestamp {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// Whether this moment has come, for something that comes round at least once in `period`. A moment that is
+    /// further away was set by a clock that has been put back since: waiting for it would be waiting for as long
+    /// as the clock was put back.
+    #[must_use]
+    pub fn has_come(self, now: Self, period: Duration) -> bool {
+        now >= self || self.since(now) > period
+    }
+
     /// Whole days since 1970: the day a daily quota belongs to.
     #[must_use]
     pub const fn day(self) -> i64 {
@@ -103,6 +111,17 @@ mod tests {
         let (early, late) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
         assert_eq!(late.since(early), Duration::from_micros(4));
         assert_eq!(early.since(late), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_moment_that_a_clock_has_left_behind_has_come() {
+        let (period, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let now = Timestamp::from_micros(10_000_000_000);
+        let next = now.plus(period);
+        assert!(!next.has_come(now, period), "not yet");
+        assert!(next.has_come(next, period), "now");
+        assert!(next.has_come(now.plus(hour), period), "long ago");
+        assert!(next.has_come(now.minus(hour), period), "the clock was put back");
     }
 
     #[test]

@@ -152,9 +152,9 @@ impl Dispatcher {
             self.take_in(born);
         }
         let now = self.engine.clock.now();
-        let due = self.wakeups.take_due(now);
-        if due || now >= self.next_poll {
-            self.next_poll = now.plus(self.engine.settings.poll);
+        let (due, poll) = (self.wakeups.take_due(now), self.engine.settings.poll);
+        if due || self.next_poll.has_come(now, poll) {
+            self.next_poll = now.plus(poll);
             self.lanes.values_mut().for_each(|lane| lane.hungry = true);
         }
         for lane in self.wakeups.take() {

@@ -84,7 +84,7 @@ impl Gatekeeper {
         while !stop.is_cancelled() {
             let now = self.clock.now();
             let mut stirred = self.gates.take();
-            if now >= next_look || opens.is_some_and(|at| now >= at) {
+            if next_look.has_come(now, self.look_every) || opens.is_some_and(|at| now >= at) {
                 next_look = now.plus(self.look_every);
                 opens = None;
                 match self.waiting(now).await {

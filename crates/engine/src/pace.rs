@@ -30,6 +30,10 @@ impl Pace {
 
     /// Lets one event happen, or says how long to wait for it.
     pub fn take(&mut self, now: Timestamp) -> Result<(), Duration> {
+        // It never runs further ahead than this: the clock was put back.
+        if self.next > now.plus(self.tolerance).plus(self.interval) {
+            self.next = now;
+        }
         let earliest = self.next.minus(self.tolerance);
         if now < earliest {
             return Err(earliest.since(now));
@@ -81,6 +85,21 @@ mod tests {
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_micros(millis * 1000)
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_does_not_stop_it() {
+        let mut pace = Pace::new(10.0, 3);
+        let now = Timestamp::from_micros(10_000_000_000);
+        for _ in 0..3 {
+            assert_eq!(pace.take(now), Ok(()));
+        }
+        assert!(pace.take(now).is_err(), "the burst is over");
+        let earlier = now.minus(Duration::from_secs(3600));
+        for _ in 0..3 {
+            assert_eq!(pace.take(earlier), Ok(()));
+        }
+        assert!(pace.take(earlier).is_err_and(|wait| wait <= Duration::from_millis(100)));
     }
 
     #[test]

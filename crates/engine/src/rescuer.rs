@@ -63,14 +63,14 @@ impl Rescuer {
     /// Looks once; returns how many effects were taken back.
     pub async fn run_once(&mut self) -> Result<u64, StoreError> {
         let now = self.engine.clock.now();
-        if now >= self.next_look_back {
+        if self.next_look_back.has_come(now, self.longest_pause()) {
             for lane in self.engine.lanes.keys() {
                 self.engine.store.look_back(lane).await?;
             }
             self.next_look_back = now.plus(self.pause(now, Duration::from_secs(1)));
         }
         let dead = self.lapsed_workers(now).await?;
-        if dead.is_empty() && now < self.next_sweep {
+        if dead.is_empty() && !self.next_sweep.has_come(now, self.longest_pause()) {
             return Ok(0);
         }
         let rescued = self.sweep(now).await?;
@@ -86,8 +86,12 @@ impl Rescuer {
     /// How long to wait after a search that began at `began`, at least `least`.
     fn pause(&self, began: Timestamp, least: Duration) -> Duration {
         let took = self.engine.clock.now().since(began);
-        let most = self.engine.shortest_lease() * LEASES;
-        (took * SHARE).min(most).max(least)
+        (took * SHARE).min(self.engine.shortest_lease() * LEASES).max(least)
+    }
+
+    /// Longer than any of its pauses.
+    fn longest_pause(&self) -> Duration {
+        (self.engine.longest_lease() * LEASES).max(Duration::from_secs(1))
     }
 
     async fn lapsed_workers(&self, now: Timestamp) -> Result<Vec<String>, StoreError> {

@@ -90,7 +90,7 @@ impl Traffic {
         }
         let host = hosts.entry(name.to_owned()).or_default();
         if let Some(probe) = host.next_probe {
-            if now < probe || host.in_flight > 0 {
+            if !probe.has_come(now, host.probe_wait()) || host.in_flight > 0 {
                 return Err(host.put_off(host.probe_wait(), PUT_OFF_MAX, now).max(probe));
             }
             host.next_probe = Some(now.plus(host.probe_wait()));
@@ -136,6 +136,18 @@ mod tests {
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_micros(millis * 1000)
+    }
+
+    #[test]
+    fn a_destination_in_trouble_is_tried_again_although_the_clock_was_put_back() {
+        let (traffic, hour) = (Traffic::new(1), 3_600_000);
+        for _ in 0..TROUBLE {
+            let now = at(2 * hour);
+            traffic.enter("down", now).expect("room");
+            traffic.leave("down", false, Duration::ZERO, now);
+        }
+        assert!(traffic.enter("down", at(2 * hour)).is_err(), "spared");
+        assert!(traffic.enter("down", at(hour)).is_ok());
     }
 
     #[test]

@@ -209,7 +209,9 @@ fn take_sqlite(db: &Connection, wish: &PermitWish) -> Result<PermitAnswer, Store
         .query_row(params![Control::ID.as_bytes()], |row| Ok(parse(row)))
         .optional()?
         .ok_or_else(|| StoreError::Rejected("mail_control has lost its row".to_owned()))??;
-    db.prepare_cached("delete from mail_permits where ends_at <= ?1")?.execute(params![now])?;
+    // A permit that would end later than one of this moment was taken before the clock was put back.
+    db.prepare_cached("delete from mail_permits where ends_at <= ?1 or ends_at > ?1 + ?2")?
+        .execute(params![now, micros(wish.at_most)])?;
     let (permits, first): (i64, Option<i64>) = db
         .prepare_cached("select count(*), min(ends_at) from mail_permits")?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;

@@ -271,9 +271,9 @@ impl World {
         self.lock().books.events.iter().map(event::Event::view).collect()
     }
 
-    /// The events after the first so many.
+    /// The events after the first `seen`, for whoever delivers them as they come.
     #[must_use]
-    pub fn events_after(&self, seen: usize) -> Vec<Value> {
+    pub fn events_from(&self, seen: usize) -> Vec<Value> {
         self.lock().books.events.iter().skip(seen).map(event::Event::view).collect()
     }
 

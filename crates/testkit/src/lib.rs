@@ -5,6 +5,8 @@ pub mod gate;
 pub mod gateway;
 pub mod packages;
 pub mod postgres;
+pub mod proxy;
+pub mod shim;
 pub mod shotstack;
 pub mod sim;
 pub mod smtp;

@@ -47,7 +47,7 @@ impl Readiness {
     async fn ready(&self) -> bool {
         let mut last = self.last.lock().await;
         let now = self.clock.now();
-        if let Some((_, ready)) = last.filter(|(at, _)| now.since(*at) < FRESH) {
+        if let Some((_, ready)) = last.filter(|(at, _)| !at.plus(FRESH).has_come(now, FRESH)) {
             return ready;
         }
         let probe = tokio::time::timeout(PATIENCE, self.store.probe(now)).await;

@@ -26,6 +26,8 @@ mod demo;
 #[cfg(test)]
 mod digests;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod logs;

@@ -8,7 +8,7 @@ use tashika_domain::mail::control;
 use tashika_domain::mail::pace::{Leave, Limits, frees_at, minute};
 use tashika_domain::mail::{Delivery, Fault, Letter, Locale, OnSent, Sending, Status, Try};
 use tashika_domain::{Changes, Timestamp, Write};
-use tashika_store::{CommitError, Key, MailFilter, PermitWish, Store, StoreError};
+use tashika_store::{CommitError, Dialect, Key, MailFilter, PermitWish, Store, StoreError};
 use uuid::Uuid;
 
 use crate::support::*;
@@ -20,6 +20,7 @@ on_both!(
     mails_are_found_by_whom_what_and_where,
     batches_are_counted_and_walked_in_order,
     permits_are_as_many_as_the_rate,
+    permits_of_a_clock_that_was_put_back_do_not_last,
     many_who_ask_at_once_get_no_more,
     the_quota_counts_a_day,
     a_closed_lane_gives_nothing,
@@ -226,6 +227,23 @@ async fn permits_are_as_many_as_the_rate(db: Db) {
     store.end_mail_permit(uuid(1), at(100), over, false, at(100)).await.unwrap();
     assert_eq!(ask(5).await, Leave::Granted);
     assert!(matches!(ask(6).await, Leave::Wait(_)));
+}
+
+async fn permits_of_a_clock_that_was_put_back_do_not_last(db: Db) {
+    let store = db.open().await;
+    let ask = async |number, now| {
+        let wish = PermitWish { at_most: Duration::from_secs(30), ..wish(number, 2.0, 0, now) };
+        store.take_mail_permit(wish).await.unwrap().leave
+    };
+    // PostgreSQL goes by the server's clock in any case.
+    let later = at(100).plus(Duration::from_secs(3600));
+    for number in 0..2 {
+        assert_eq!(ask(number, later).await, Leave::Granted);
+    }
+    assert!(matches!(ask(2, later).await, Leave::Wait(_)));
+    if db.dialect() == Dialect::Sqlite {
+        assert_eq!(ask(3, at(100)).await, Leave::Granted);
+    }
 }
 
 async fn many_who_ask_at_once_get_no_more(db: Db) {

@@ -21,12 +21,16 @@ import asyncio
 import email
 import email.policy
 import json
+import logging
 import ssl
 import sys
 import time
 from collections import Counter, deque
 
 from aiosmtpd.smtp import SMTP, AuthResult
+
+# It warns about its own use of what it calls deprecated, twice for every login.
+logging.getLogger("mail.log").setLevel(logging.ERROR)
 
 SETTINGS = {
     "tls": "starttls",  # starttls, tls, none

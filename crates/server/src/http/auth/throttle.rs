@@ -56,10 +56,10 @@ impl Throttle {
         {
             return Verdict::Pass;
         }
-        if let Err(wrong) = token {
-            if state.last_wrong.get(&peer) == Some(&wrong) {
-                return Verdict::Fail;
-            }
+        if let Err(wrong) = token
+            && state.last_wrong.get(&peer) == Some(&wrong)
+        {
+            return Verdict::Fail;
         }
         let recovered = state.recovered_at.get(&peer).copied();
         let recovered = recovered.filter(|at| *at > now).unwrap_or(now);

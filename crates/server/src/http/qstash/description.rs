@@ -269,7 +269,7 @@ fn operation(described: &Described) -> Value {
     });
     match described.body {
         Some("any") => {
-            operation["requestBody"] = json!({"content": {"application/json": {"schema": {}}}})
+            operation["requestBody"] = json!({"content": {"application/json": {"schema": {}}}});
         }
         Some(shape) => {
             let name = shape.trim_start_matches('?');

@@ -29,7 +29,7 @@ pub(super) async fn deliver(
     let mut under_way = JoinSet::new();
     while pass(LOOK_EVERY, &over).await {
         while under_way.try_join_next().is_some() {}
-        for event in world.gateway.events_after(seen) {
+        for event in world.gateway.events_from(seen) {
             seen += 1;
             let of_page = event["type"].as_str().is_some_and(|kind| kind.starts_with("checkout"));
             // Whoever has paid on a page waits for it; the rest is asked about first, as a rule.
