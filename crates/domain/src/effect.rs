@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::lane::{Lane, LanePolicy};
+use crate::mutant::{self, Mutant};
 use crate::outcome::{Outcome, Reason};
 use crate::time::Timestamp;
 
@@ -247,6 +248,9 @@ pub fn settle<T>(
 ) -> Verdict {
     match outcome {
         Outcome::Done(_) => Verdict::Succeeded,
+        Outcome::Lost(reason) if mutant::on(Mutant::LostIsRefused) => {
+            Verdict::Aborted { reason: reason.clone(), in_doubt: false }
+        }
         // Refusing this attempt says nothing about an earlier one that was lost.
         Outcome::Refused(reason) => {
             Verdict::Aborted { reason: reason.clone(), in_doubt: effect.in_doubt }
@@ -268,8 +272,11 @@ fn retry_or_give_up(
 ) -> Verdict {
     let failures = effect.attempts + 1;
     let reason = reason.clone();
-    if failures >= policy.max_attempts {
+    if failures >= policy.max_attempts && !mutant::on(Mutant::AttemptsUnlimited) {
         return Verdict::Aborted { reason, in_doubt };
+    }
+    if mutant::on(Mutant::BackoffIgnored) {
+        return Verdict::Retry { run_at: now, reason, in_doubt };
     }
     Verdict::Retry { run_at: now.plus(policy.wait_after(failures, retry_in)), reason, in_doubt }
 }
@@ -293,10 +300,11 @@ pub const NO_HANDLER: &str = "NO_HANDLER";
 #[must_use]
 pub fn lapse(attempts: u32, policy: &LanePolicy, now: Timestamp) -> Verdict {
     let reason = Reason::new(LEASE_EXPIRED, "the worker that held the lease gave no sign of life");
+    let in_doubt = !mutant::on(Mutant::LapseLeavesNoDoubt);
     if attempts + 1 >= policy.max_attempts {
-        Verdict::Aborted { reason, in_doubt: true }
+        Verdict::Aborted { reason, in_doubt }
     } else {
-        Verdict::Retry { run_at: now, reason, in_doubt: true }
+        Verdict::Retry { run_at: now, reason, in_doubt }
     }
 }
 

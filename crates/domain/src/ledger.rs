@@ -5,6 +5,7 @@
 //! performed. Guarantees: a settled entry is never changed, and an entry that is not settled never
 //! expires.
 
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 /// How far the request under a key has come.
@@ -114,6 +115,7 @@ pub fn recall<'a>(
     match entry {
         Some(entry) if entry.is_expired(now) => Recall::Fresh,
         Some(entry) if entry.request_digest == request_digest => Recall::Replay(entry),
+        Some(entry) if mutant::on(Mutant::DigestNotCompared) => Recall::Replay(entry),
         Some(_) => Recall::Conflict,
         None => Recall::Fresh,
     }
@@ -141,6 +143,7 @@ pub const IDEMPOTENCY_CONFLICT: &str = "IDEMPOTENCY_CONFLICT";
 #[must_use]
 pub fn before_sending(entry: Option<&LedgerEntry>, request_digest: &str) -> Clearance {
     match entry {
+        _ if mutant::on(Mutant::LedgerNotAsked) => Clearance::Send,
         Some(entry) if entry.request_digest != request_digest => Clearance::Conflict,
         Some(entry) if entry.status == LedgerStatus::Succeeded => Clearance::AlreadySucceeded,
         _ => Clearance::Send,

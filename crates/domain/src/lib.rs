@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod mail;
 pub mod mask;
 pub mod message;
+pub mod mutant;
 pub mod order;
 pub mod outcome;
 pub mod payment;

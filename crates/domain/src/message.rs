@@ -31,6 +31,7 @@ use uuid::Uuid;
 use crate::changes::{Changes, Withdraw, Write};
 use crate::effect::{EffectId, NewEffect};
 use crate::lane::Lane;
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 pub use asked::{Asked, Callback, Flow, Headers, Method, Redact};
@@ -300,7 +301,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         traceparent,
         state,
         due_at: not_before,
-        dedup_key,
+        dedup_key: dedup_key.filter(|_| !mutant::on(Mutant::DedupKeyNotStored)),
         dlq_id: None,
         ended_at: None,
         response: None,

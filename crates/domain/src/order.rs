@@ -21,6 +21,7 @@ use crate::changes::{Changes, Write};
 use crate::effect::{Effect, EffectId, NewEffect, Verdict};
 use crate::lane::Lane;
 use crate::ledger::{LedgerEntry, LedgerKey, LedgerSettlement, LedgerStatus, NewLedgerEntry};
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 /// The effect kind and the ledger scope of orders.
@@ -140,8 +141,12 @@ pub enum Step {
 }
 
 #[must_use]
-pub const fn next_step(in_doubt: bool, broker_takes_keys: bool) -> Step {
-    if in_doubt && !broker_takes_keys { Step::AskFirst } else { Step::Send }
+pub fn next_step(in_doubt: bool, broker_takes_keys: bool) -> Step {
+    if in_doubt && !broker_takes_keys && !mutant::on(Mutant::OrderSentWithoutAsking) {
+        Step::AskFirst
+    } else {
+        Step::Send
+    }
 }
 
 /// How an order's attempt ended, with what is needed to write the answer.

@@ -43,6 +43,7 @@ pub use draft::Decided;
 pub use status::Status;
 
 use crate::effect::EffectId;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Reason;
 use crate::time::Timestamp;
 
@@ -311,7 +312,9 @@ impl Payment {
     /// What can still be given back.
     #[must_use]
     pub fn refundable(&self) -> i64 {
-        self.captured_amount - self.refunded_amount - self.refunding_amount()
+        let reserved =
+            if mutant::on(Mutant::RefundNotReserved) { 0 } else { self.refunding_amount() };
+        self.captured_amount - self.refunded_amount - reserved
     }
 
     /// Nothing is under way.

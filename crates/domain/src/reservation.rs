@@ -28,6 +28,7 @@ use uuid::Uuid;
 pub use status::Status;
 
 use crate::mail::Locale;
+use crate::mutant::{self, Mutant};
 use crate::payment::RequestKey;
 use crate::render::RenderRules;
 use crate::time::Timestamp;
@@ -81,6 +82,7 @@ impl Reservation {
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Status {
         match self.status {
+            Status::Hold if mutant::on(Mutant::DeadlineIgnored) => Status::Hold,
             Status::Hold if now >= self.hold_expires_at => Status::Expired,
             status => status,
         }

@@ -17,6 +17,7 @@ use tashika_domain::mail::conclude::{
 use tashika_domain::mail::control::{self, LaneState, SLOWED_FOR};
 use tashika_domain::mail::{Delivery, MailFault, MailResult, Status};
 use tashika_domain::mask::masked_text;
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::outcome::{Exchange, Outcome, Reason};
 use tashika_domain::{Changes, Timestamp};
 use tashika_providers::mail::{Parcel, Posted};
@@ -125,6 +126,9 @@ impl MailHandler {
                 Ready::Go(delivery, changes) => (delivery, changes),
                 not @ Ready::Not(_) => return Ok(not),
             };
+            if mutant::on(Mutant::MailNotMarked) {
+                return Ok(Ready::Go(delivery, Changes::new()));
+            }
             match self.0.store.commit(changes).await {
                 Ok(()) => return Ok(Ready::Go(delivery, Changes::new())),
                 Err(CommitError::Store(error)) => return Err(error),
@@ -138,7 +142,7 @@ impl MailHandler {
         let parcel = Parcel {
             from: office.rules.from.clone(),
             to: delivery.to.clone(),
-            message_id: delivery.message_id(office.rules.domain()),
+            message_id: message_id(delivery, office.rules.domain()),
             subject: words.subject,
             html: words.html,
             text: words.text,
@@ -231,6 +235,14 @@ impl MailHandler {
             }
         })
     }
+}
+
+/// The same in every attempt: whoever gets it twice can tell.
+fn message_id(delivery: &Delivery, domain: &str) -> String {
+    if mutant::on(Mutant::MessageIdPerAttempt) {
+        return format!("{}.{}@{domain}", delivery.id, delivery.version);
+    }
+    delivery.message_id(domain)
 }
 
 fn came(ending: &Ending<'_>) -> Came {

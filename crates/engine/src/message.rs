@@ -15,6 +15,7 @@ use tashika_domain::effect::Verdict;
 use tashika_domain::message::asked::{WORKER, host_of};
 use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
 use tashika_domain::message::{CANCELLED, KIND, Message, PARKED, Response, State, public_id};
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_providers::courier::{Courier, Delivered, Known, Parcel};
@@ -107,6 +108,7 @@ impl MessageHandler {
         };
         match message.state {
             State::Ready => {}
+            State::Cancelled if mutant::on(Mutant::CancelledIsSent) => {}
             // Let through by nobody: its gate gives it another time.
             State::Queued | State::Throttled => return Tried::later(PARKED),
             // Cancelled after it was claimed, or given up and requeued by hand.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use metrics::counter;
 use serde_json::{Value, json};
 use tashika_domain::effect::{Effect, EffectId, PAYLOAD_UNREADABLE, Verdict};
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::outcome::{Exchange, Outcome, Reason};
 use tashika_domain::payment::conclude::{self, Finding, Heard, Via};
 use tashika_domain::payment::hear::hear;
@@ -128,7 +129,9 @@ impl Till {
         }
         // What undoes something looks first, always: it acts on what it finds.
         let undo = subject == Subject::Operation(OperationKind::Undo);
-        if undo || effect.in_doubt || payment.doubt_of(subject).is_some() {
+        let in_doubt = effect.in_doubt || payment.doubt_of(subject).is_some();
+        let in_doubt = in_doubt && !mutant::on(Mutant::ReplayedInsteadOfAsked);
+        if undo || in_doubt {
             self.ask_and_act(&payment, subject).await
         } else if self.is_too_old(&payment, subject) {
             // Nothing of it was ever executed, and now nothing may be.
@@ -160,7 +163,12 @@ impl Till {
             let Some(decided) = conclude::prepared(&payment, effect, &id, exchange, at) else {
                 return Talk::nothing();
             };
-            if let Err(error) = self.store.commit(decided.changes).await {
+            let written = if mutant::on(Mutant::MoneyBeforeId) {
+                Ok(())
+            } else {
+                self.store.commit(decided.changes).await
+            };
+            if let Err(error) = written {
                 return Talk::without(not_written(&error));
             }
             payment = decided.payment;
@@ -182,7 +190,10 @@ impl Till {
                 Talk::new(Via::Sent, self.gateway.void(charge).await, Finding::Payment)
             }
             Subject::Refund(index) => {
-                let order = refund_order(&payment.refunds[index]);
+                let mut order = refund_order(&payment.refunds[index]);
+                if mutant::on(Mutant::RefundKeyPerAttempt) {
+                    order.refund_id = ids::derived(charge.now, &[order.refund_id.as_bytes()]);
+                }
                 Talk::new(Via::Sent, self.gateway.refund(charge, order).await, Finding::Refund)
             }
         }
@@ -291,6 +302,10 @@ impl Till {
             && let Err(error) = self.store.commit(decided.changes).await
         {
             return Talk { via: Via::Asked, ..Talk::without(not_written(&error)).after(checked) };
+        }
+        if mutant::on(Mutant::FenceSkipped) {
+            let failed = Talk::without(Outcome::Done(Finding::FencedOff));
+            return Talk { via: Via::Asked, ..failed.after(checked) };
         }
         let fenced = self.gateway.fence(charge(payment, now)).await;
         Talk::new(Via::Asked, fenced, |remote| match remote.state {

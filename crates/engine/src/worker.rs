@@ -15,6 +15,7 @@ use metrics::{counter, histogram};
 use tashika_domain::changes::{Attempt, Release, Settle};
 use tashika_domain::effect::{self, Effect, Verdict};
 use tashika_domain::ledger::{self, Clearance, IDEMPOTENCY_CONFLICT, LedgerKey};
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::outcome::{Outcome, Reason};
 use tashika_domain::{Changes, Timestamp, Write, digest};
 use tashika_store::{CommitError, Key, StoreError};
@@ -151,6 +152,9 @@ async fn put_off(engine: &Engine, effect: &Effect, run_at: Timestamp) {
 /// without the store's word.
 async fn is_ours(engine: &Engine, effect: &Effect) -> bool {
     let lease = lease(effect);
+    if mutant::on(Mutant::ExpiredLeaseSends) {
+        return true;
+    }
     loop {
         let now = engine.clock.now();
         if engine.held.is_certain(lease, now) {
@@ -291,7 +295,12 @@ async fn settle_once(
         changes.push(Write::Attempt(record));
     }
     changes.extend(case::given_up(effect, &settled.verdict, now));
-    changes.push(Write::Settle(settlement(engine, effect, settled.verdict.clone(), now)));
+    let end = Write::Settle(settlement(engine, effect, settled.verdict.clone(), now));
+    if mutant::on(Mutant::OutboxBeforeLedger) {
+        engine.store.commit(Changes::from(end)).await?;
+    } else {
+        changes.push(end);
+    }
     engine.store.commit(changes).await?;
     if let Some(after) = settled.after {
         after();

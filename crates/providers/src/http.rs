@@ -31,14 +31,16 @@
 //!
 //! TLS early data, which could carry a request inside a handshake, is not enabled.
 //!
-//! It does not sign, does not interpret status codes, and does not protect against internal
-//! addresses: the URLs it is given come from the operator's configuration.
+//! It does not sign and does not interpret status codes. It protects against internal addresses only
+//! where it is given a [`Vetting`]: as a rule its URLs come from the operator's configuration.
 
 pub(crate) mod classify;
 mod retry_after;
 mod stream;
+mod vetting;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, StatusCode};
@@ -50,6 +52,7 @@ use url::Url;
 pub(crate) use retry_after::http_date;
 pub use retry_after::{RETRY_AFTER_MAX, retry_after};
 pub use stream::StreamError;
+pub use vetting::Vetting;
 
 /// Largest reply that is read. A report of an execution has a few hundred bytes; whatever is larger
 /// than this is not one.
@@ -75,6 +78,8 @@ pub struct ClientConfig {
     pub proxy: Option<SecretString>,
     /// Trust only these certificates (PEM) instead of the platform's.
     pub roots_pem: Option<Vec<u8>>,
+    /// Connect only to addresses that it lets pass. Where the address is somebody else's word.
+    pub guard: Option<Vetting>,
 }
 
 impl ClientConfig {
@@ -86,6 +91,7 @@ impl ClientConfig {
             max_body: BODY_MAX,
             proxy: None,
             roots_pem: None,
+            guard: None,
         }
     }
 }
@@ -277,6 +283,9 @@ fn build(config: &ClientConfig, connect_timeout: Duration) -> Result<reqwest::Cl
     if let Some(pem) = &config.roots_pem {
         let roots = reqwest::Certificate::from_pem_bundle(pem).map_err(ClientError::Roots)?;
         builder = builder.tls_certs_only(roots);
+    }
+    if let Some(guard) = &config.guard {
+        builder = builder.dns_resolver(Arc::new(guard.clone()));
     }
     builder.build().map_err(ClientError::Build)
 }

@@ -226,6 +226,13 @@ fn taken(answer: &Answer, now: Timestamp) -> Outcome<String> {
     }
 }
 
+/// Reads an answer, for the fuzzer.
+#[cfg(fuzzing)]
+#[must_use]
+pub fn read_all(body: &[u8], id: &str) -> Option<Render> {
+    render(body, id)
+}
+
 /// `{"success": true, "response": {"id": …, "status": …, "url": …, "error": …}}`
 fn render(body: &[u8], id: &str) -> Option<Render> {
     let mut document: Value = serde_json::from_slice(body).ok()?;

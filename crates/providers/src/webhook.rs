@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use secrecy::SecretString;
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::time::Timestamp;
 use tashika_domain::webhook::Payload;
 
@@ -243,6 +244,9 @@ impl Source {
 
     /// Whether the request is the sender's, byte for byte, and fresh. Parses nothing of the body.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<(), Refused> {
+        if mutant::on(Mutant::SignatureNotCompared) {
+            return Ok(());
+        }
         self.provider.verify(headers, body, now)
     }
 

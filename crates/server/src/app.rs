@@ -139,7 +139,7 @@ impl App {
         let templates = Arc::new(Templates::load(config.mail.templates.as_deref())?);
         let postman = postman(&config.mail).map_err(AppError::Mail)?;
         let renderer = renderer(&config.renders, &confirmers)?;
-        let fetcher = fetcher(&config.renders)?;
+        let fetcher = fetcher(&config.renders, &config.queue.guard)?;
         let url = config.database_url.expose_secret();
         let store = Store::open(url, config.postgres_connections).await?;
         let studio = Arc::new(Studio {

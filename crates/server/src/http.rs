@@ -30,6 +30,8 @@ pub mod docs;
 mod edge;
 pub mod health;
 mod home;
+#[cfg(test)]
+mod hostile;
 mod idempotency;
 pub mod json;
 pub mod language;

@@ -9,6 +9,11 @@ use tashika_server::cli::{Cli, Command, ConfigArgs};
 use tashika_server::config::{Config, DEFAULTS, documentation};
 use tashika_server::run;
 
+const _: () = assert!(
+    !tashika_domain::mutant::COMPILED_IN,
+    "the feature `mutants` is for the mutation check: no binary is built with it"
+);
+
 /// A server of many small requests on several threads: the system's allocator took a seventh of its
 /// time.
 #[global_allocator]

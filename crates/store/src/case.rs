@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 use tashika_domain::case::{Case, CaseClosing, CaseEnd, CaseResolution, CaseStatus, NewCase};
+use tashika_domain::mutant::{self, Mutant};
 use uuid::Uuid;
 
 use crate::Store;
@@ -48,7 +49,9 @@ const CLOSE_PG: &str = "update cases c
      where c.id = t.id and c.status = 'open' returning c.id";
 
 pub(crate) fn close_sqlite(db: &Connection, end: &CaseClosing) -> Result<(), CommitError> {
-    let closed = db.prepare_cached(CLOSE_SQLITE)?.execute(params![
+    let open = "status = 'open'";
+    let sql = mutant::instead(Mutant::CaseDecidedTwice, CLOSE_SQLITE, open, "true");
+    let closed = db.prepare_cached(&sql)?.execute(params![
         end.id.as_bytes(),
         end.now.as_micros(),
         end.action,

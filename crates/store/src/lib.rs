@@ -58,6 +58,7 @@ use tashika_domain::effect::EffectId;
 use tashika_domain::ledger::LedgerKey;
 use tashika_domain::mail::control::Control;
 use tashika_domain::message::keys::SigningKeys;
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::{Changes, NewEffect, Write};
 use uuid::Uuid;
 
@@ -198,7 +199,12 @@ impl Store {
             Backend::Postgres(postgres) => postgres.commit(changes).await,
             Backend::Sqlite(sqlite) => {
                 let work = Work::of(std::iter::once(&*changes));
-                sqlite.commit(changes).await?;
+                if mutant::on(Mutant::AckBeforeCommit) {
+                    let sqlite = Arc::clone(sqlite);
+                    tokio::spawn(async move { sqlite.commit(changes).await });
+                } else {
+                    sqlite.commit(changes).await?;
+                }
                 work.mark(&self.wakeups);
                 Ok(())
             }

@@ -5,6 +5,7 @@
 //! must not write into a schema that it does not know.
 
 use rusqlite::Connection;
+use tashika_domain::mutant::{self, Mutant};
 
 use crate::error::StoreError;
 use crate::postgres::Connector;
@@ -103,6 +104,11 @@ fn missing(found: i64) -> impl Iterator<Item = &'static Migration> {
     MIGRATIONS.iter().filter(move |migration| migration.version > found)
 }
 
+/// What the schema itself keeps, whatever the code believes.
+const SLOT_UNIQUE: &str = "unique index reservations_slot_unique";
+const EVENT_UNIQUE: &str = "unique index webhook_events_event";
+const REFUNDS_WITHIN: &str = "refunded_amount + refunding_amount <= captured_amount";
+
 const VERSION_SQL: &str = "select coalesce(max(version), 0) from tashika_migrations";
 
 pub(crate) fn sqlite(db: &Connection) -> Result<Applied, StoreError> {
@@ -123,7 +129,20 @@ fn sqlite_locked(db: &Connection) -> Result<Applied, StoreError> {
     check(found)?;
     let mut applied = Applied::new();
     for migration in missing(found) {
-        db.execute_batch(migration.sqlite)?;
+        let sql = mutant::instead(
+            Mutant::SlotNotUnique,
+            migration.sqlite,
+            SLOT_UNIQUE,
+            "index reservations_slot_unique",
+        );
+        let sql = mutant::instead(
+            Mutant::EventIdNotCompared,
+            &sql,
+            EVENT_UNIQUE,
+            "index webhook_events_event",
+        );
+        let sql = mutant::instead(Mutant::RefundsUnconstrained, &sql, REFUNDS_WITHIN, "true");
+        db.execute_batch(&sql)?;
         db.execute(
             "insert into tashika_migrations (version, name) values (?1, ?2)",
             (migration.version, migration.name),

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, params};
 use tashika_domain::changes::{Release, Requeue, Reschedule, Settle, Withdraw};
 use tashika_domain::effect::{EffectId, NewEffect, Verdict};
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::outcome::Reason;
 use tashika_domain::{Status, Timestamp};
 use tokio_postgres::Row;
@@ -62,6 +63,9 @@ const SETTLE_SQLITE: &str = "update outbox set status = ?3, attempts = attempts 
         next_run_at = coalesce(?7, next_run_at), in_doubt = ?8, locked_by = null, locked_at = null,
         updated_at = ?9, expires_at = ?10
      where id = ?1 and fence = ?2 and status = 'sending' and locked_at <= coalesce(?11, locked_at)";
+
+/// The part of it by which a sign of life keeps the rescuer away.
+const UNHEARD_SQLITE: &str = "locked_at <= coalesce(?11, locked_at)";
 
 const SETTLE_PG: &str = "update outbox o set status = t.status, attempts = o.attempts + t.failed,
         last_error_code = coalesce(t.code, o.last_error_code),
@@ -195,7 +199,9 @@ fn settle_columns(verdict: &Verdict) -> SettleColumns<'_> {
 
 pub(crate) fn settle_sqlite(db: &Connection, end: &Settle) -> Result<(), CommitError> {
     let set = settle_columns(&end.verdict);
-    let count = db.prepare_cached(SETTLE_SQLITE)?.execute(params![
+    let sql = mutant::instead(Mutant::FenceNotCompared, SETTLE_SQLITE, "fence = ?2", "true");
+    let sql = mutant::instead(Mutant::SignOfLifeIgnored, &sql, UNHEARD_SQLITE, "(true or ?11)");
+    let count = db.prepare_cached(&sql)?.execute(params![
         end.lease.id.0.as_bytes(),
         end.lease.fence,
         set.status.as_str(),

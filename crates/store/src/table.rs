@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 
 use rusqlite::Connection;
+use tashika_domain::mutant::{self, Mutant};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -194,7 +195,10 @@ pub(crate) fn insert_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), Com
 
 pub(crate) fn update_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
     let table = T::table();
-    let mut statement = db.prepare_cached(&table.update_sqlite)?;
+    let expecting = (" and version = ", " and version >= ");
+    let sql = &table.update_sqlite;
+    let sql = mutant::instead(Mutant::VersionNotCompared, sql, expecting.0, expecting.1);
+    let mut statement = db.prepare_cached(&sql)?;
     let updated = statement.execute(rusqlite::params_from_iter(changed(row)))?;
     if updated == 1 { Ok(()) } else { Err(table.outdated(row.id())) }
 }

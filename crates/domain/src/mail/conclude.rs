@@ -13,6 +13,7 @@ use crate::audit::{Actor, NewAudit, line_id};
 use crate::changes::{Changes, Write};
 use crate::effect::Verdict;
 use crate::mask::masked_text;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Reason;
 use crate::time::Timestamp;
 
@@ -126,6 +127,7 @@ fn refused(
 ) -> Concluded {
     let text = masked_text(text);
     let doubt = delivery.possibly_duplicate || class == MailFault::PossiblySent;
+    let doubt = doubt && !mutant::on(Mutant::MailDoubtForgotten);
     let counted = Delivery {
         attempts: delivery.attempts + 1,
         possibly_duplicate: doubt,

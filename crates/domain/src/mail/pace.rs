@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 use super::control::Control;
@@ -41,6 +42,9 @@ impl Limits {
     /// How long a permit is kept after the attempt.
     #[must_use]
     pub fn rest(&self) -> Duration {
+        if mutant::on(Mutant::PermitNotRested) {
+            return Duration::ZERO;
+        }
         let second = Duration::from_secs(1);
         if self.rate_per_sec >= 1.0 {
             return second;

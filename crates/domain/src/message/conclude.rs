@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::changes::{Changes, Write};
 use crate::effect::Verdict;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Reason;
 use crate::time::Timestamp;
 
@@ -74,6 +75,10 @@ pub struct Concluded {
 
 #[must_use]
 pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
+    if mutant::on(Mutant::CancelOverwritten) && attempt.came == Came::Delivered {
+        let after = Message { state: State::Delivered, ..message.after(Event::Deliver) };
+        return ended(message, after, Logged::Delivered, attempt);
+    }
     if message.state != State::Ready {
         return beside(message, attempt);
     }
@@ -169,7 +174,9 @@ fn dlq_id(id: Uuid, now: Timestamp) -> String {
 
 fn ended(message: &Message, after: Message, what: Logged, attempt: &Attempted) -> Concluded {
     let mut changes = log(message, what, None, attempt);
-    changes.extend(callback::after_attempt(message, attempt));
+    if !mutant::on(Mutant::CallbackForgotten) {
+        changes.extend(callback::after_attempt(message, attempt));
+    }
     if let Some(dlq_id) = &after.dlq_id {
         changes.extend(callback::after_failure(message, dlq_id, attempt));
     }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::changes::{Changes, Reschedule, Write};
 use crate::effect::EffectId;
 use crate::lane::Lane;
+use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 
 use super::asked::Flow;
@@ -47,7 +48,10 @@ impl Queue {
 
     /// How many more may be let through beside `active` others.
     #[must_use]
-    pub const fn room(&self, active: u32) -> u32 {
+    pub fn room(&self, active: u32) -> u32 {
+        if mutant::on(Mutant::QueueGateOpen) {
+            return u32::MAX;
+        }
         if self.paused { 0 } else { self.parallelism.saturating_sub(active) }
     }
 }
@@ -169,6 +173,7 @@ pub fn admit_from_flow(
     let room = control.room(active) as usize;
     let count = waiting.len().min(room);
     let mut changes = admit(waiting.iter().take(room), now)?;
+    let count = if mutant::on(Mutant::FlowNotCounted) { 0 } else { count };
     let let_through = u32::try_from(count).unwrap_or(u32::MAX);
     let after = FlowControl {
         version: control.version + 1,

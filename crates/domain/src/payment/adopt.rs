@@ -113,7 +113,9 @@ fn waiting(remote: &Remote) -> Unclear {
 pub fn still_taken(remote: &Remote) -> i64 {
     let refunds = remote.refunds.iter().flatten();
     let alive = refunds.filter(|refund| refund.state != RemoteRefundState::Failed);
-    remote.captured - alive.map(|refund| refund.amount).sum::<i64>()
+    // Their numbers, not ours: a sum beyond every amount must not become a small one.
+    let given_back = alive.map(|refund| refund.amount).fold(0, i64::saturating_add);
+    remote.captured.saturating_sub(given_back)
 }
 
 fn adopt_refund(draft: &mut Draft<'_>, subject: Subject, index: usize, remote: &Remote) -> Step {

@@ -15,6 +15,7 @@ use super::remote::{Remote, RemoteRefund, RemoteState, code};
 use super::session::RemoteSession;
 use super::{At, Doubt, OperationKind, Payment, Subject, checkout};
 use crate::effect::{Effect, EffectId, Verdict};
+use crate::mutant::{self, Mutant};
 use crate::outcome::{Exchange, Outcome, Reason};
 use crate::time::Timestamp;
 
@@ -101,6 +102,10 @@ pub fn conclude(
             return Some((draft.finish(), verdict));
         }
         Outcome::Busy { reason, retry_in } => Err(Unclear::Wait(reason.clone(), *retry_in)),
+        Outcome::Lost(reason) if mutant::on(Mutant::LostIsDeclined) => {
+            refuse(&mut draft, subject, reason);
+            Ok(())
+        }
         Outcome::Lost(reason) => Err(Unclear::Wait(reason.clone(), None)),
     };
     let verdict = match step {

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::case::NewCase;
 use crate::changes::Write;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Reason;
 use crate::race::NewRace;
 
@@ -102,6 +103,7 @@ fn operation(draft: &mut Draft<'_>, remote: &Remote) -> bool {
         };
     }
     match (draft.payment.status, remote.state) {
+        (Status::Failed, _) if mutant::on(Mutant::LateSuccessKept) => false,
         (Status::Failed, RemoteState::Authorized) => late(draft, remote, "VOIDED"),
         (Status::Failed, RemoteState::Captured) if still_taken(remote) > 0 => {
             late(draft, remote, "REFUNDED")

@@ -14,6 +14,7 @@ use crate::effect::{EffectId, NewEffect};
 use crate::event::Event as Published;
 use crate::ids::derived;
 use crate::lane::Lane;
+use crate::mutant::{self, Mutant};
 use crate::payment::ask::Origin;
 use crate::payment::checkout::{self, Going, Order, PAYMENT_METHOD};
 use crate::payment::{self, CaptureMode, PaymentRequest, PaymentRules, RequestKey};
@@ -188,6 +189,7 @@ pub fn happen(
             Duty::Nothing => {}
             Duty::Fulfil => draft.fulfil(),
             Duty::Close => paying = paying.map(|going| going.closed(at.payment())),
+            Duty::Refund if mutant::on(Mutant::LateMoneyKept) => {}
             Duty::Refund => {
                 let back = compensate::give_back(&mut draft, standing, event, paying);
                 (paying, told) = (back.going, back.told);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics::counter;
 use serde_json::Value;
 use tashika_domain::audit::Actor;
+use tashika_domain::mutant::{self, Mutant};
 use tashika_domain::webhook::{self, Payload, Status, WebhookEvent};
 use tashika_domain::{EffectId, Status as EffectStatus, Timestamp};
 use tashika_providers::webhook::{Event, Refused, RefusedKind, Source};
@@ -160,7 +161,8 @@ impl Webhooks {
             billing_id: None,
             office_id: None,
             payload: event.payload,
-            confirm_by: (!source.is_signed()).then(|| source.kind().to_owned()),
+            confirm_by: (!source.is_signed() && !mutant::on(Mutant::UnsignedBelieved))
+                .then(|| source.kind().to_owned()),
             confirmed: None,
             body: received.body.to_vec(),
             content_type: content_type.and_then(|v| v.to_str().ok()).map(ToOwned::to_owned),
@@ -245,7 +247,7 @@ impl Webhooks {
                 let effect = self.store.effect(EffectId(event.id)).await?;
                 effect.is_none_or(|effect| effect.status == EffectStatus::Aborted)
             }
-            Status::Success | Status::Skipped => false,
+            Status::Success | Status::Skipped => mutant::on(Mutant::EventProcessedTwice),
         })
     }
 

@@ -13,7 +13,11 @@ use crate::payments_cases::{CANNOT_ASK, is_with_a_person};
 use crate::payments_support::{Town, VISA, rules};
 use crate::support::KEY;
 
-on_both!(a_key_is_not_used_past_its_time, a_key_that_was_never_used_is_not_used_past_its_time,);
+on_both!(
+    a_key_is_not_used_past_its_time,
+    a_key_that_was_never_used_is_not_used_past_its_time,
+    a_refund_whose_answer_was_lost_is_found_and_not_sent_again,
+);
 
 /// Makes everything that was asked for a day older.
 async fn a_day_passes(db: &TestDb) {
@@ -83,5 +87,20 @@ async fn a_key_that_was_never_used_is_not_used_past_its_time(db: TestDb) {
     assert_eq!(authorization.status, Status::Failed);
     assert_eq!(town.world.calls_for(&turned_away.to_string(), Operation::Confirm), 1);
     town.agrees(&shop, turned_away).await;
+    shop.stop().await;
+}
+
+/// It is found in the gateway's list by our own id, which is the same in every attempt.
+async fn a_refund_whose_answer_was_lost_is_found_and_not_sent_again(db: TestDb) {
+    let town = Town::new(db).await;
+    let shop = town.shop(rules());
+    let id = shop.captured(KEY).await.id;
+    town.world.script(Operation::Refund, [Fault::ExecuteThenClose]);
+    shop.refund(id, "r", Some(30)).await.unwrap();
+    let payment = shop.rest(id).await;
+    assert_eq!((payment.refunded_amount, payment.refunds.len()), (30, 1));
+    assert_eq!(town.world.refunded(&id.to_string()), 30, "the customer has it once");
+    assert_eq!(town.world.calls_for(&id.to_string(), Operation::Refund), 1);
+    town.agrees(&shop, id).await;
     shop.stop().await;
 }

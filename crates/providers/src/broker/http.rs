@@ -59,6 +59,16 @@ use crate::http::{Answer, Call, Client, ClientConfig, ClientError, Known, NotSen
 use crate::signature::{self, Nonces, Signed};
 use mapping::{Meaning, judged, located, placed, withdrawn};
 
+/// Reads a body as every kind of answer that a broker gives, for the fuzzer.
+#[cfg(fuzzing)]
+pub fn read_all(body: &[u8], id: &str) -> (Option<super::Whereabouts>, Option<Execution>) {
+    let flags = [report::is_already_processed, report::is_key_conflict, report::is_not_found];
+    for flag in flags {
+        std::hint::black_box(flag(body));
+    }
+    (report::whereabouts(body, id), report::enclosed_execution(body, id))
+}
+
 /// How long a broker may take (`BROKER_TIMEOUT_MS`).
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(2500);
 

@@ -17,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
+use tashika_domain::mutant::{self, Mutant};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
@@ -81,7 +82,7 @@ impl Service<Name> for Vetted {
             if addrs.is_empty() {
                 return Err(ConnectError::NoAddress);
             }
-            for addr in &addrs {
+            for addr in addrs.iter().filter(|_| !mutant::on(Mutant::NamesNotVetted)) {
                 guard.check(*addr)?;
             }
             // The connector puts the port in.

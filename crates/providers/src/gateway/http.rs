@@ -45,6 +45,16 @@ use crate::http::{Answer, Call, Client, ClientConfig, ClientError, Request};
 use crate::reply::{BoxFuture, Reply};
 use mapping::Meaning;
 
+/// Reads a body as every kind of answer that a gateway of one's own gives, for the fuzzer.
+#[cfg(fuzzing)]
+pub fn read_all(body: &[u8], id: Uuid, secret: &str) -> (Vec<Remote>, Vec<Reason>) {
+    let page = payment::page(body, secret).map(|page| page.items).unwrap_or_default();
+    let mut found: Vec<Remote> = page.into_iter().map(|listed| listed.remote).collect();
+    found.extend(payment::remote(body, id, secret));
+    drop(payment::made(body, id));
+    (found, vec![payment::declined(&payment::trouble(body), secret)])
+}
+
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

@@ -62,6 +62,18 @@ use crate::reply::{BoxFuture, Reply};
 use ask::Ask;
 use errors::Failure;
 
+/// Reads a body as every kind of answer that Stripe gives, for the fuzzer.
+#[cfg(fuzzing)]
+pub fn read_all(body: &[u8], id: &str, secret: &str) -> Vec<Remote> {
+    let refunds = objects::refunds(body, id).map(|page| page.items);
+    let refund = objects::refund(body, id).map(|refund| vec![refund]);
+    let intent = objects::intent(body, None).and_then(|intent| objects::remote(&intent, secret));
+    let listed = objects::listed(body, secret).map(|page| page.items).unwrap_or_default();
+    let mut found: Vec<Remote> = listed.into_iter().map(|listed| listed.remote).collect();
+    found.extend(intent.map(|remote| Remote { refunds: refunds.or(refund), ..remote }));
+    found
+}
+
 /// Where Stripe is.
 pub const API_BASE: &str = "https://api.stripe.com";
 

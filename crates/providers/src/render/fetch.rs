@@ -16,7 +16,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::counted;
-use crate::http::{Client, ClientConfig, ClientError, StreamError};
+use crate::http::{Client, ClientConfig, ClientError, StreamError, Vetting};
 use crate::reply::{BoxFuture, Reply};
 
 /// The endings that a file may get; anything else is `.bin`.
@@ -35,6 +35,8 @@ pub struct Fetcher {
     max: u64,
     longest: Duration,
     client: Client,
+    /// Where an output is, is the provider's word.
+    guard: Option<Vetting>,
 }
 
 impl Fetcher {
@@ -45,7 +47,8 @@ impl Fetcher {
         longest: Duration,
         client: &ClientConfig,
     ) -> Result<Self, ClientError> {
-        Ok(Self { folder: folder.to_owned(), max, longest, client: Client::new(client)? })
+        let guard = client.guard.clone();
+        Ok(Self { folder: folder.to_owned(), max, longest, client: Client::new(client)?, guard })
     }
 
     /// `turn` tells this try from others that may be under way at the same time.
@@ -53,7 +56,14 @@ impl Fetcher {
         let started = Instant::now();
         let work = async {
             let outcome = match Url::parse(url) {
-                Ok(url) => judged(self.take(render_id, url, turn).await),
+                Ok(url) => {
+                    match self.guard.as_ref().map_or(Ok(()), |guard| guard.check_url(&url)) {
+                        Ok(()) => judged(self.take(render_id, url, turn).await),
+                        Err(refusal) => {
+                            Outcome::Refused(Reason::new("OUTPUT_FORBIDDEN", refusal.to_string()))
+                        }
+                    }
+                }
                 Err(_) => Outcome::Refused(Reason::new("OUTPUT_UNREADABLE", "not an address")),
             };
             let reply = match &outcome {

@@ -212,6 +212,13 @@ fn failure<T>(answer: &Answer, status: u16, now: Timestamp) -> Outcome<T> {
     }
 }
 
+/// Reads an answer, for the fuzzer.
+#[cfg(fuzzing)]
+#[must_use]
+pub fn read_all(body: &[u8]) -> Option<RemoteRender> {
+    remote(body)
+}
+
 fn remote(body: &[u8]) -> Option<RemoteRender> {
     let said: Said = serde_json::from_slice(body).ok()?;
     let plain = |c: char| !c.is_control() && !c.is_whitespace();

@@ -7,6 +7,8 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tashika_domain::Outcome;
 use tashika_domain::render::conclude::{RemoteRender, RemoteState};
+use tashika_providers::guard::Guard;
+use tashika_providers::http::{ClientConfig, Vetting};
 use tashika_providers::render::fetch::Fetcher;
 use tashika_providers::render::http::HttpRenderer;
 use tashika_providers::render::shotstack::ShotstackRenderer;
@@ -191,5 +193,46 @@ async fn an_output_is_copied_whole_or_not_at_all() {
     let left: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
     assert_eq!(left.len(), 1, "nothing is left of those that failed: {left:?}");
     assert_eq!(std::fs::read_to_string(&copied.path).unwrap(), body, "and the copy is whole");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Where an output is, is the provider's word: it must not make us read what only we can reach.
+#[tokio::test]
+async fn an_output_in_our_own_network_is_not_read() {
+    let server = Server::playing(vec![Act::Say(crate::server::reply(200, "", "secret")); 9]).await;
+    let folder = folder("guarded");
+    let port = server.addr.port();
+    let fetcher = |trusted: Option<String>| {
+        let guard = Some(Vetting::new(Guard::default(), trusted));
+        let client = ClientConfig { guard, ..client() };
+        Fetcher::new(&folder, 1_000_000, Duration::from_secs(30), &client).unwrap()
+    };
+    let strict = fetcher(None);
+    let said = |outcome: &Outcome<_>| told(outcome, |_| "copied".into());
+    for host in [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "[::ffff:127.0.0.1]",
+        "[::]",
+        "localhost",
+        "a.localhost",
+        "169.254.169.254",
+        "u:p@10.0.0.1",
+    ] {
+        let url = format!("http://{host}:{port}/latest/meta-data?key=s3cret");
+        let reply = strict.copy(RENDER, &url, "1").await;
+        assert_eq!(said(&reply.outcome), "Refused OUTPUT_FORBIDDEN", "{host}");
+        assert!(!format!("{reply:?}").contains("s3cret"), "{reply:?}");
+    }
+    // A name that leads there is found out when it is resolved; this machine's own name is one.
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let reply = strict.copy(RENDER, &format!("http://{}:{port}/", name.trim()), "2").await;
+    assert_eq!(said(&reply.outcome), "Busy OUTPUT_NOT_COPIED");
+    assert!(server.heard().is_empty() && !folder.join(format!("{RENDER}.bin")).exists());
+    // Except where the operator's own service is.
+    let trusting = fetcher(Some("LocalHost".to_owned()));
+    let reply = trusting.copy(RENDER, &format!("http://localhost:{port}/v.mp4"), "3").await;
+    assert_eq!(said(&reply.outcome), "copied");
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -16,7 +16,7 @@ use tashika_providers::gateway::http::{HttpGateway, HttpGatewayConfig};
 use tashika_providers::gateway::sandbox::SandboxGateway;
 use tashika_providers::gateway::stripe::{self, StripeConfig, StripeGateway};
 use tashika_providers::guard::Guard;
-use tashika_providers::http::ClientConfig;
+use tashika_providers::http::{ClientConfig, Vetting};
 use tashika_providers::mail::{FilePostman, Postman, SandboxPostman, SmtpPostman};
 use tashika_providers::qstash::QstashClient;
 use tashika_providers::render::Renderer;
@@ -131,10 +131,13 @@ pub(super) fn postman(config: &MailConfig) -> Result<Arc<dyn Postman>, String> {
     })
 }
 
-pub(super) fn fetcher(config: &RenderConfig) -> Result<Option<Fetcher>, AppError> {
+pub(super) fn fetcher(config: &RenderConfig, guard: &Guard) -> Result<Option<Fetcher>, AppError> {
     let Some(folder) = &config.output_dir else { return Ok(None) };
+    // A service of the operator's own may keep its outputs where it is itself.
+    let own = config.url.as_ref().and_then(|url| url.host_str()).map(ToOwned::to_owned);
     let client = ClientConfig {
         connect_timeout: CONNECT_TIMEOUT,
+        guard: Some(Vetting::new(guard.clone(), own)),
         ..ClientConfig::with_timeout(Duration::from_secs(30))
     };
     Ok(Some(Fetcher::new(folder, config.output_max, COPY_TIMEOUT, &client)?))

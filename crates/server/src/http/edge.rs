@@ -11,12 +11,14 @@ use std::time::Duration;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use super::body::BodyLimits;
 use super::language::Language;
+use super::listener::Ambiguous;
 use super::problem::{self, Code, Problem};
 use super::qstash;
 use super::request_id::{RequestId, RequestIds, X_REQUEST_ID};
@@ -53,6 +55,7 @@ pub(super) async fn pass(
     let seen = Seen::new(&request, &id);
     let traceparent = Traceparent(outgoing(&seen.span, request.headers()));
     let too_many = request.headers().len() > edge.max_headers;
+    let ambiguous = request.extensions().get::<Ambiguous>().is_some();
     let extensions = request.extensions_mut();
     extensions.insert(id.clone());
     extensions.insert(traceparent.clone());
@@ -61,6 +64,9 @@ pub(super) async fn pass(
     let answer = async {
         if too_many {
             return Problem::new(Code::HeadersTooLarge).into_response();
+        }
+        if ambiguous {
+            return misread();
         }
         match tokio::time::timeout(edge.request_timeout, next.run(request)).await {
             Ok(response) => response,
@@ -80,6 +86,17 @@ pub(super) async fn pass(
         headers.insert(TRACEPARENT, value);
     }
     seen.answered(response.status());
+    response
+}
+
+/// What follows on the connection may be a part of the same request to others: it is not read.
+fn misread() -> Response {
+    let problem = Problem::new(Code::BadRequest).detail(
+        "The request must have one Host, and either Content-Length or Transfer-Encoding.",
+        "Host は一つだけ、Content-Length と Transfer-Encoding はどちらか一方だけ指定してください。",
+    );
+    let mut response = problem.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

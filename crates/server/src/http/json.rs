@@ -104,18 +104,20 @@ impl Encoding {
         match self {
             Self::Identity => Ok(bytes),
             Self::Gzip => {
+                let broken = || {
+                    Problem::new(Code::BadRequest)
+                        .detail("The body is not valid gzip.", "本文が正しい gzip ではありません。")
+                };
                 let mut decoded = Vec::new();
-                flate2::read::GzDecoder::new(&bytes[..])
-                    .take(limit as u64 + 1)
-                    .read_to_end(&mut decoded)
-                    .map_err(|_| {
-                        Problem::new(Code::BadRequest).detail(
-                            "The body is not valid gzip.",
-                            "本文が正しい gzip ではありません。",
-                        )
-                    })?;
+                let mut decoder =
+                    flate2::bufread::GzDecoder::new(&bytes[..]).take(limit as u64 + 1);
+                decoder.read_to_end(&mut decoded).map_err(|_| broken())?;
                 if decoded.len() > limit {
                     return Err(too_large(limit));
+                }
+                // Others would read on behind the end, and see another document than we do.
+                if !decoder.into_inner().into_inner().is_empty() {
+                    return Err(broken());
                 }
                 Ok(decoded.into())
             }

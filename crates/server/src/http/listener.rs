@@ -27,6 +27,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -56,6 +58,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub cut_off: usize,
+}
+
+/// A request whose head somebody in front of us may have read differently; a request extension. It is
+/// refused, together with whatever follows on its connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ambiguous;
+
+/// Whose request it is (several hosts, or none, where RFC 9112 wants one), or where its body ends (a
+/// length beside chunks).
+fn is_ambiguous(version: Version, headers: &HeaderMap) -> bool {
+    if version != Version::HTTP_11 {
+        return false;
+    }
+    let two_ends = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+    two_ends || headers.get_all(HOST).iter().count() != 1
 }
 
 /// Everything the connections share.
@@ -181,6 +198,9 @@ async fn connection(
         let busy = Activity::begin(&activity, request.version());
         let mut request = request.map(|body| Body::new(RequestBody::new(body, &activity)));
         request.extensions_mut().insert(Peer(peer));
+        if is_ambiguous(request.version(), request.headers()) {
+            request.extensions_mut().insert(Ambiguous);
+        }
         // A router is always ready.
         let answer = shared.router.clone().call(request);
         async move {

@@ -10,6 +10,14 @@
 mod support;
 
 #[cfg(test)]
+mod abuse;
+#[cfg(test)]
+mod abuse_connections;
+#[cfg(test)]
+mod abuse_input;
+#[cfg(test)]
+mod abuse_secrets;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod auth;

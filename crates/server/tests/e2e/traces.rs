@@ -13,10 +13,10 @@ const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
 
 /// A collector that keeps what it is sent, as it came.
 #[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
+pub struct Sink(Arc<Mutex<Vec<u8>>>);
 
 impl Sink {
-    async fn start(&self) -> String {
+    pub async fn start(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let sink = self.clone();
@@ -43,6 +43,11 @@ impl Sink {
             self.0.lock().unwrap().append(&mut bytes);
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         }
+    }
+
+    /// Everything that it was sent.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
     fn count(&self, wanted: &[u8]) -> usize {

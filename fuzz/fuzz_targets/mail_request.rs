@@ -1,0 +1,35 @@
+//! Mails and batches from strangers: no panic, and an address that was taken is one and no more.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use tashika_domain::mail::Address;
+use tashika_domain::mail::deadline::Deadlines;
+use tashika_domain::mail::request::{BatchHead, MailRequest, read_recipient};
+
+fn check(address: &str) {
+    let parsed: Address = address.parse().expect("what was taken");
+    assert_eq!(parsed.as_str(), address, "taken in its final form");
+    assert!(address.is_ascii() && address.len() <= 254);
+    assert!(!address.bytes().any(|byte| byte <= b' ' || b"<>,;:\"()[]\\".contains(&byte)));
+    assert_eq!(address.matches('@').count(), 1);
+    let masked = parsed.masked();
+    assert!(parsed.local_part().len() < 2 || !masked.contains(parsed.local_part()), "{masked}");
+}
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(address) = text.parse::<Address>()
+    {
+        check(address.as_str());
+    }
+    let Ok(body) = serde_json::from_slice::<Value>(data) else { return };
+    if let Ok(recipient) = read_recipient(&body, None) {
+        check(&recipient.to);
+    }
+    if let Ok(mail) = MailRequest::parse(&body) {
+        check(&mail.recipient.to);
+    }
+    drop(BatchHead::parse(&body));
+    drop(Deadlines::parse(&body));
+});
