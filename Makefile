@@ -1,7 +1,7 @@
 # The menu: `make` lists it. The work itself is in scripts/ and in the `tashika` binary, which can be called directly as well.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all fuzz lint fmt bench sim doc clean
+.PHONY: help run test test-all fuzz lint fmt bench sim nightly doc clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ bench: ## Our figures beside the database's own limits
 
 sim: ## One deterministic simulated run; the same seed gives the same trace
 	cargo run --release --bin tashika -- sim --seed 1 --steps 2000
+
+nightly: ## What takes too long for every change: 10,000 simulated runs over every world
+	scripts/nightly
 
 doc: ## API documentation of the workspace
 	cargo doc --workspace --no-deps

@@ -15,10 +15,12 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
     System,
-    /// Simulated: so much time has passed since `start` as the runtime believes.
+    /// Simulated: so much time has passed since `start` as the runtime believes, give or take the
+    /// drift in parts per million.
     Simulated {
         epoch: Timestamp,
         start: tokio::time::Instant,
+        drift_ppm: i32,
     },
 }
 
@@ -26,7 +28,13 @@ impl Clock {
     /// A clock that shows `epoch` now, and goes with the runtime's time.
     #[must_use]
     pub fn simulated(epoch: Timestamp) -> Self {
-        Self::Simulated { epoch, start: tokio::time::Instant::now() }
+        Self::drifting(epoch, 0)
+    }
+
+    /// A clock that shows `epoch` now, and goes faster or slower than the runtime's time.
+    #[must_use]
+    pub fn drifting(epoch: Timestamp, drift_ppm: i32) -> Self {
+        Self::Simulated { epoch, start: tokio::time::Instant::now(), drift_ppm }
     }
 
     #[must_use]
@@ -39,7 +47,13 @@ impl Clock {
                     .unwrap_or_default();
                 Timestamp::from_micros(0).plus(passed)
             }
-            Self::Simulated { epoch, start } => epoch.plus(start.elapsed()),
+            Self::Simulated { epoch, start, drift_ppm } => {
+                let elapsed = start.elapsed();
+                let drift = elapsed * drift_ppm.unsigned_abs() / 1_000_000;
+                let passed =
+                    if *drift_ppm < 0 { elapsed.saturating_sub(drift) } else { elapsed + drift };
+                epoch.plus(passed)
+            }
         }
     }
 

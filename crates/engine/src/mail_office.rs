@@ -151,6 +151,12 @@ impl PostOffice {
         }
     }
 
+    /// Whether a permit outlasts an attempt that begins now, and that may take longer than its bound
+    /// by `grace`.
+    pub(crate) fn covers(&self, permit: Permit, grace: Duration) -> bool {
+        self.clock.now() <= permit.taken_at.plus(PERMIT_MARGIN.saturating_sub(grace))
+    }
+
     /// The attempt is over. `unsent`: it is certain that the server has not taken the mail.
     pub(crate) async fn end(&self, permit: Permit, unsent: bool) {
         let now = self.clock.now();

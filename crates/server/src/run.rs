@@ -6,8 +6,8 @@ mod audit;
 mod bench;
 mod cases;
 mod console;
-mod dlq;
 mod demo;
+mod dlq;
 mod doctor;
 mod mail;
 mod outbox;
@@ -33,8 +33,8 @@ pub use audit::audit;
 pub use bench::bench;
 pub use cases::cases;
 pub use console::console;
-pub use dlq::dlq;
 pub use demo::demo;
+pub use dlq::dlq;
 pub use doctor::doctor;
 pub use mail::mail;
 pub use outbox::outbox;
@@ -77,13 +77,28 @@ pub async fn migrate(config: &Config, out: &mut impl Write) -> anyhow::Result<()
 
 /// `tashika sim`; returns whether every promise was kept.
 pub fn sim(args: SimArgs, out: &mut impl Write) -> bool {
-    let SimArgs { profile, seed, steps, runs, verbose } = args;
-    let profile = match profile {
-        SimProfile::Orders => sim::Profile::Orders,
-        SimProfile::Payments => sim::Profile::Payments,
-        SimProfile::Messages => sim::Profile::Messages,
-        SimProfile::Reservations => sim::Profile::Reservations,
+    let profiles = match args.profile {
+        SimProfile::Orders => vec![sim::Profile::Orders],
+        SimProfile::Payments => vec![sim::Profile::Payments],
+        SimProfile::Messages => vec![sim::Profile::Messages],
+        SimProfile::Reservations => vec![sim::Profile::Reservations],
+        SimProfile::Mail => vec![sim::Profile::Mail],
+        SimProfile::All => sim::Profile::ALL.to_vec(),
     };
-    let options = sim::Options { profile, seed, steps, runs, verbose, planted: None };
-    sim::main(&options, out) == 0
+    let mix = sim::Mix {
+        without: args.without.into_iter().flat_map(|faults| faults.0).collect(),
+        nodes: args.nodes.map(|nodes| nodes as usize),
+        lives: args.lives,
+        skip: args.skip.map(|steps| steps.0).unwrap_or_default(),
+    };
+    let SimArgs { seed, steps, runs, verbose, .. } = args;
+    let options = sim::Options { seed, steps, runs, verbose, mix, ..sim::Options::default() };
+    let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let asked = sim::Asked {
+        profiles,
+        jobs: args.jobs.map_or_else(processors, |jobs| jobs as usize),
+        coverage: args.coverage,
+        shrink: !args.no_shrink,
+    };
+    sim::main(&options, &asked, out) == 0
 }

@@ -3,11 +3,26 @@
 use std::future::Future;
 use std::pin::Pin;
 
-/// Called around every write of a simulated store: the place where a simulated process dies, or
-/// where another task gets its turn. Production stores have none.
+use tashika_domain::Changes;
+
+use crate::error::{CommitError, StoreError};
+
+/// Called around every write of a simulated store: the place where a simulated process dies, where
+/// another task gets its turn, or where the disk fails. Production stores have none.
 pub trait Gate: Send + Sync {
-    fn pass(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// An error before a write keeps it from being made; one after it is told to the caller, although
+    /// the write has been made.
+    fn pass(&self, moment: Moment) -> Passing<'_>;
+
+    /// A commit was made or refused. Told before [`Moment::AfterCommit`], and whoever dies there.
+    fn ended(&self, changes: &Changes, result: Result<(), &CommitError>) {
+        let _: &Changes = changes;
+        result.ok();
+    }
 }
+
+/// On the way through a [`Gate`].
+pub type Passing<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {

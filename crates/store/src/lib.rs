@@ -72,7 +72,7 @@ pub use diagnose::{Diagnosis, Pin};
 pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
-pub use gate::{Gate, Moment};
+pub use gate::{Gate, Moment, Passing};
 pub use mail::{MailCount, MailFilter};
 pub use mail_control::{PermitAnswer, PermitWish};
 pub use message::{MessageCount, MessageFilter, Order};

@@ -135,6 +135,9 @@ impl Sqlite {
         // Kept by the caller until the end: taking it apart is not the writer's work.
         let kept = Arc::clone(&changes);
         let job = Waiting::boxed(tell, move |db| apply_all(db, &changes));
+        if let Mode::Inline { connection, gate } = &self.mode {
+            return commit_inline(connection, &**gate, job, told, &kept).await;
+        }
         self.submit(job, Moment::BeforeCommit, Moment::AfterCommit).await?;
         let answer = told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?;
         drop(kept);
@@ -172,13 +175,9 @@ impl Sqlite {
                 }
             }),
             Mode::Inline { connection, gate } => {
-                gate.pass(before).await;
-                {
-                    let db = connection.lock().unwrap_or_else(PoisonError::into_inner);
-                    run_group(&db, vec![job]).tell();
-                }
-                gate.pass(after).await;
-                Ok(())
+                gate.pass(before).await?;
+                run_inline(connection, job);
+                gate.pass(after).await
             }
         }
     }
@@ -205,6 +204,27 @@ impl Sqlite {
             }
         }
     }
+}
+
+/// A commit of a simulated store: the gate hears how it ended.
+async fn commit_inline(
+    connection: &Mutex<Connection>,
+    gate: &dyn Gate,
+    job: Box<dyn Job>,
+    mut told: oneshot::Receiver<Result<(), CommitError>>,
+    changes: &Changes,
+) -> Result<(), CommitError> {
+    gate.pass(Moment::BeforeCommit).await?;
+    run_inline(connection, job);
+    let answer = told.try_recv().map_err(|_| StoreError::unknown("the writer has stopped"))?;
+    gate.ended(changes, answer.as_ref().copied());
+    gate.pass(Moment::AfterCommit).await?;
+    answer
+}
+
+fn run_inline(connection: &Mutex<Connection>, job: Box<dyn Job>) {
+    let db = connection.lock().unwrap_or_else(PoisonError::into_inner);
+    run_group(&db, vec![job]).tell();
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {

@@ -4,33 +4,39 @@
 //! chance decision comes from a stream of the seed: the same seed gives the same trace, to the byte,
 //! in every process and build. Called by `tashika sim` and by tests.
 //!
-//! - `orders`, `payments`, `messages`, `reservations`: the kinds of run ([`Profile`]), each with its world, its
-//!   clients, its person, its invariants and its planted mistakes. Reservations are paid at the gateway of
-//!   `payments`.
+//! - `orders`, `payments`, `messages`, `mail`, `reservations`: the kinds of run ([`Profile`]), each with its
+//!   world, its clients, its person, its invariants and its planted mistakes. Reservations are paid at the
+//!   gateway of `payments`.
 //! - `stage`, `log`, `tally`, `dice`: what every run has: the seed, the time, the trace.
-//! - `trouble`, `plan`: what goes wrong, and what that means for one request.
+//! - `trouble`, `plan`, `mix`: what goes wrong, what that means for one request, and how a run does
+//!   without some of it.
 //! - `life`, `fate`: a process from start to end; when it dies, its database files are copied as they
-//!   lie and the next life recovers from the copy. In some runs a second process sends as well; each
-//!   may lose its way to the database for longer than a lease. At the end the faults are switched
-//!   off, and everything must come to rest.
+//!   lie and the next life recovers from the copy, perhaps with other settings. In some runs other
+//!   processes send as well; each has a clock of its own, may die alone, and may lose its way to the
+//!   database for longer than a lease. The disk may be full, or not say whether it has written. At the
+//!   end the faults are switched off, and everything must come to rest.
+//! - `coverage`: which transitions of the product's state machines were taken.
+//! - `shrink`, `story`, `report`: a broken promise, in the smallest run that still breaks it, told.
 //!
-//! What it does not cover: the loss of power (a process crash loses nothing that SQLite has handed
-//! to the operating system), errors of the disk, processes that die one by one, PostgreSQL, HTTP,
-//! keys that are used again after the ledger has forgotten them, events to sinks, webhooks that are
-//! forwarded, letters beyond their being written, and the way of a render's callback before it is confirmed.
+//! What it does not cover is in `docs/reliability.md`.
 
+mod coverage;
 mod dice;
 mod fate;
 mod life;
 mod log;
+mod mail;
 mod messages;
+mod mix;
 mod orders;
 mod payments;
 mod plan;
 mod planted;
 mod report;
 mod reservations;
+mod shrink;
 mod stage;
+mod story;
 mod tally;
 mod trouble;
 
@@ -39,10 +45,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+pub use coverage::{Machine, Taken};
 use life::{End, Play};
 pub use log::Violation;
+pub use mix::{Fault, Mix, parse_ranges};
 pub use planted::Planted;
-pub use report::{Report, main};
+pub use report::{Asked, Report, main};
+pub use shrink::{Shrunk, shrink};
 pub use tally::Tally;
 
 /// What kind of world is simulated.
@@ -53,10 +62,17 @@ pub enum Profile {
     Payments,
     Messages,
     Reservations,
+    Mail,
 }
 
 impl Profile {
-    pub const ALL: [Self; 4] = [Self::Orders, Self::Payments, Self::Messages, Self::Reservations];
+    pub const ALL: [Self; 5] =
+        [Self::Orders, Self::Payments, Self::Messages, Self::Reservations, Self::Mail];
+
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.as_str() == name)
+    }
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -65,6 +81,7 @@ impl Profile {
             Self::Payments => "payments",
             Self::Messages => "messages",
             Self::Reservations => "reservations",
+            Self::Mail => "mail",
         }
     }
 }
@@ -82,12 +99,15 @@ pub struct Options {
     pub verbose: bool,
     /// A deliberate mistake; it has a profile of its own.
     pub planted: Option<Planted>,
+    /// What is taken away from the runs.
+    pub mix: Mix,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let profile = Profile::default();
-        Self { profile, seed: 1, steps: 500, runs: 1, verbose: false, planted: None }
+        let mix = Mix::default();
+        Self { profile, seed: 1, steps: 500, runs: 1, verbose: false, planted: None, mix }
     }
 }
 
@@ -98,15 +118,13 @@ const MEMORY_DISK: &str = "/dev/shm";
 
 /// Runs one seed. An error is about the machine (no folder, no space), not about the product.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
-    let Options { seed, steps, planted, verbose, .. } = *options;
-    let profile = planted.map_or(options.profile, Planted::profile);
+    let profile = options.planted.map_or(options.profile, Planted::profile);
     match profile {
-        Profile::Orders => play(orders::Scene::new(seed, steps, planted, verbose), profile),
-        Profile::Payments => play(payments::Scene::new(seed, steps, planted, verbose), profile),
-        Profile::Messages => play(messages::Scene::new(seed, steps, planted, verbose), profile),
-        Profile::Reservations => {
-            play(reservations::Scene::new(seed, steps, planted, verbose), profile)
-        }
+        Profile::Orders => play(orders::Scene::new(options), profile),
+        Profile::Payments => play(payments::Scene::new(options), profile),
+        Profile::Messages => play(messages::Scene::new(options), profile),
+        Profile::Mail => play(mail::Scene::new(options), profile),
+        Profile::Reservations => play(reservations::Scene::new(options), profile),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tashika_domain::order::KIND;
 use tashika_domain::{Lane, LanePolicy, Status, Timestamp};
 use tashika_engine::{Clock, OrderHandler};
-use tashika_store::{Gate, Moment, Store};
+use tashika_store::{Gate, Moment, Passing, Store};
 use tashika_testkit::broker::{Act, ScriptedBroker};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::on_both;
@@ -57,8 +57,8 @@ async fn retry_after_lengthens_the_wait_and_never_shortens_it(db: TestDb) {
 struct Open;
 
 impl Gate for Open {
-    fn pass(&self, _: Moment) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
+    fn pass(&self, _: Moment) -> Passing<'_> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

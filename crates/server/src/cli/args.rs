@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use tashika_testkit::bench::Scenario;
 use tashika_testkit::postgres::Database;
+use tashika_testkit::sim::{Fault, parse_ranges};
 
 /// Arguments of `tashika serve`: the API, the workers, or both, until SIGTERM
 #[derive(Clone, Copy, Debug, Args)]
@@ -77,13 +78,62 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
 
-    /// Runs, with this seed and the ones that follow it
+    /// Runs, with this seed and the ones that follow it; of each world
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub runs: u64,
+
+    /// Runs at the same time; as many as there are processors if it is not said
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
 
     /// Print every step
     #[arg(long)]
     pub verbose: bool,
+
+    /// Print which transitions of the state machines were taken, and which never
+    #[arg(long)]
+    pub coverage: bool,
+
+    /// Do not look for a smaller run that breaks the same promise
+    #[arg(long)]
+    pub no_shrink: bool,
+
+    /// Kinds of trouble that the runs are without, e.g. reply-lost,stall; `all` is every kind
+    #[arg(long, value_delimiter = ',', value_parser = sim_fault)]
+    pub without: Vec<SimFaults>,
+
+    /// At most so many nodes
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub nodes: Option<u32>,
+
+    /// After so many lives nobody dies or stops any more
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub lives: Option<u32>,
+
+    /// Steps at which nobody acts, e.g. 1-4,7
+    #[arg(long, value_parser = sim_steps)]
+    pub skip: Option<SimSteps>,
+}
+
+/// One kind of trouble, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimFaults(pub Vec<Fault>);
+
+/// Steps of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimSteps(pub std::collections::BTreeSet<u64>);
+
+fn sim_fault(name: &str) -> Result<SimFaults, String> {
+    if name == "all" {
+        return Ok(SimFaults(Fault::ALL.to_vec()));
+    }
+    let known = || Fault::ALL.map(Fault::name).join(", ");
+    let fault = Fault::parse(name).ok_or_else(|| format!("one of all, {}", known()))?;
+    Ok(SimFaults(vec![fault]))
+}
+
+fn sim_steps(text: &str) -> Result<SimSteps, String> {
+    parse_ranges(text).map(SimSteps).ok_or_else(|| "numbers and ranges, e.g. 1-4,7".to_owned())
 }
 
 /// What `tashika sim` simulates
@@ -97,6 +147,10 @@ pub enum SimProfile {
     Messages,
     /// Reservations, slow payers and flaky renders, and the gateway of payments
     Reservations,
+    /// Mails, and a server that loses answers, slows us down, or does not let us in
+    Mail,
+    /// Every world, each with the same seeds
+    All,
 }
 
 /// Arguments of `tashika bench`: our figures beside the database's own limit

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
 use tashika_domain::{NewEffect, Status, Write};
-use tashika_store::{Gate, Moment, Store, Written};
+use tashika_store::{Gate, Moment, Passing, Store, Written};
 
 use crate::support::*;
 
@@ -101,9 +101,9 @@ async fn many_may_make_the_file_at_once() {
 struct Watch(Mutex<Vec<Moment>>);
 
 impl Gate for Watch {
-    fn pass(&self, moment: Moment) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn pass(&self, moment: Moment) -> Passing<'_> {
         self.0.lock().unwrap().push(moment);
-        Box::pin(std::future::ready(()))
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

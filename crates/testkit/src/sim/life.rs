@@ -1,28 +1,35 @@
 //! One life of the process: from its start to its death, its stop, or the end of the run.
 //!
-//! Where a second process works on the same database (a node that only sends), the two live and die
-//! together, but each has its own connection, and its own troubles with it.
+//! Where other processes work on the same database (nodes that only send), each has its own connection,
+//! its own clock and its own troubles, and may die alone and come back. When the first one dies, the
+//! host dies with it, and all of them.
 //!
 //! A runtime of its own, with paused time that jumps to the next timer when everybody waits; the real
 //! engine, the real commands, the real store on a real file. What is played is a [`Play`]: orders,
 //! payments, or messages.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tashika_domain::{LanePolicy, Timestamp};
 use tashika_engine::{Clock, Ids, Running, Settings};
 use tashika_store::Store;
 
 use super::dice::Stream;
 use super::fate::{Door, Fate};
-use super::stage::Stage;
+use super::stage::{Stage, lock};
 use super::tally::Tally;
 
 /// A stop waits for running attempts for so long.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
+/// A node that died alone is back after at most so long: before or after its leases have run out.
+const RAISED_WITHIN_MS: u64 = 60_000;
 
 /// How a life ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +48,23 @@ pub(crate) trait Play {
 
     fn stage(&self) -> &Arc<Stage>;
 
-    /// Puts a process together, and starts its nodes.
+    /// Puts a process together, and starts its first node.
     fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)>;
 
+    /// Starts a node that only sends, at the beginning or after it died alone. `None` if the play
+    /// starts all nodes itself; then they die together.
+    fn sender(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<Option<Running>> {
+        let _: &Birth<'_> = birth;
+        Ok(None)
+    }
+
+    /// A node has died alone.
+    fn node_ended(&self, node: usize, now: Timestamp) {
+        let _: (usize, Timestamp) = (node, now);
+    }
+
     /// A process has ended; returns how many answers nobody heard.
-    fn ended(&self, now: tashika_domain::Timestamp) -> usize;
+    fn ended(&self, now: Timestamp) -> usize;
 
     /// The kind of world it is, for people.
     fn world(&self) -> String;
@@ -94,16 +113,20 @@ pub(crate) trait Cast {
 /// What a process is born with.
 pub(crate) struct Birth<'a> {
     pub life: u32,
+    /// As the node sees it.
     pub clock: Clock,
     pub fate: Arc<Fate>,
     pub stage: &'a Stage,
     file: &'a Path,
+    /// How often the node was started in this life before.
+    raised: u32,
 }
 
 impl Birth<'_> {
     /// The database, as a node reaches it.
     pub fn open(&self, node: usize) -> anyhow::Result<Store> {
-        let door = Arc::new(Door { fate: Arc::clone(&self.fate), node });
+        let fate = if node == self.fate.node { Arc::clone(&self.fate) } else { self.fate.of(node) };
+        let door = Arc::new(Door(fate));
         Store::open_simulated(self.file, door).context("the database cannot be opened again")
     }
 
@@ -114,7 +137,7 @@ impl Birth<'_> {
 
     /// The settings of a node's engine.
     pub fn settings(&self, node: usize, poll: Duration, capacity: usize) -> Settings {
-        let pid = if self.stage.process.same_name { 1 } else { self.life };
+        let pid = if self.stage.process.same_name { 1 } else { self.life + self.raised * 1000 };
         Settings {
             worker: format!("sim{node}:{pid}"),
             poll,
@@ -126,9 +149,109 @@ impl Birth<'_> {
 
     /// Ids for a node, or for those who ask (`None`).
     pub fn ids(&self, node: Option<usize>) -> Ids {
-        let life = self.life;
-        let whose = node.map_or(format!("ids/{life}"), |node| format!("ids/{life}/{node}"));
+        let Self { life, raised, .. } = self;
+        let again = if *raised == 0 { String::new() } else { format!("/{raised}") };
+        let whose = node.map_or(format!("ids/{life}"), |node| format!("ids/{life}/{node}{again}"));
         Ids::seeded(self.clock, Stream::new(self.stage.seed, &whose).roll())
+    }
+}
+
+impl<'a> Birth<'a> {
+    /// What a node that only sends is born with.
+    fn of_sender(&self, node: usize, raised: u32) -> Birth<'a> {
+        let Birth { life, stage, file, .. } = *self;
+        let mut dice = Stream::new(stage.seed, &format!("node/{life}/{node}/{raised}"));
+        let (skew_ms, drift_ppm) = stage.process.clock(&mut dice);
+        let (now, skew) = (self.clock.now(), Duration::from_millis(skew_ms.unsigned_abs()));
+        let shows = if skew_ms < 0 { now.minus(skew) } else { now.plus(skew) };
+        let clock = Clock::drifting(shows, drift_ppm);
+        Birth { life, clock, fate: self.fate.of(node), stage, file, raised }
+    }
+
+    /// A lane's policy, as this process has it: the settings may change with each start.
+    pub fn policy(&self, policy: &LanePolicy) -> LanePolicy {
+        let Birth { life, stage, .. } = self;
+        let mut dice = Stream::new(stage.seed, &format!("upgrade/{life}"));
+        if *life == 1 || !dice.hit(stage.process.upgrade) {
+            return policy.clone();
+        }
+        let (concurrency, batch) = (*dice.pick(&[1, 3, 12]), *dice.pick(&[1, 8, 64]));
+        let lease = Duration::from_secs(*dice.pick(&[24, 45, 150]));
+        LanePolicy { concurrency, batch, lease, ..policy.clone() }
+    }
+}
+
+/// The nodes that run, by their number.
+#[derive(Default)]
+struct Nodes {
+    running: Mutex<BTreeMap<usize, Running>>,
+    closed: std::sync::atomic::AtomicBool,
+}
+
+impl Nodes {
+    /// Stops every node; returns whether everything in hand ended in time.
+    async fn stop(&self, deadline: Duration) -> bool {
+        self.closed.store(true, std::sync::atomic::Ordering::Relaxed);
+        let nodes = std::mem::take(&mut *lock(&self.running));
+        let mut all = true;
+        for node in nodes.into_values() {
+            all &= node.stop(deadline).await;
+        }
+        all
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// Starts the nodes that only send.
+fn start_senders<P: Play>(play: &Arc<P>, birth: &Birth<'_>, nodes: &Nodes) -> anyhow::Result<()> {
+    for node in 1..birth.stage.process.nodes {
+        let Some(running) = play.sender(&birth.of_sender(node, 0))? else { return Ok(()) };
+        lock(&nodes.running).insert(node, running);
+        birth.fate.raises_nodes();
+    }
+    Ok(())
+}
+
+/// Raises nodes that died alone, a while after their death. Ends only if one cannot be started.
+async fn raise<P: Play>(play: &Arc<P>, birth: &Birth<'_>, nodes: &Nodes) -> anyhow::Error {
+    let Birth { life, stage, clock, .. } = *birth;
+    let mut raised = 0;
+    let mut waiting = FuturesUnordered::new();
+    loop {
+        let node = tokio::select! {
+            biased;
+            node = birth.fate.fallen() => {
+                raised += 1;
+                play.node_ended(node, clock.now());
+                let dead = lock(&nodes.running).remove(&node);
+                if let Some(dead) = dead {
+                    // Nothing of it does anything any more; its agents need not even look.
+                    dead.stop(Duration::ZERO).await;
+                }
+                let mut dice = Stream::new(stage.seed, &format!("raise/{life}/{raised}"));
+                let wait = dice.millis(1, RAISED_WITHIN_MS);
+                waiting.push(async move {
+                    tokio::time::sleep(wait).await;
+                    node
+                });
+                continue;
+            }
+            Some(node) = waiting.next() => node,
+        };
+        if nodes.is_closed() {
+            continue;
+        }
+        match play.sender(&birth.of_sender(node, raised)) {
+            Ok(Some(running)) => {
+                stage.log.note(clock.now(), &format!("node {node} starts again"));
+                lock(&nodes.running).insert(node, running);
+            }
+            Ok(None) => {}
+            Err(error) => return error,
+        }
     }
 }
 
@@ -149,13 +272,19 @@ pub(crate) fn live<P: Play>(
     let (end, now, cast) = runtime.block_on(async {
         let clock = Clock::simulated(stage.now());
         let fate = Fate::new(Arc::clone(stage), clock, life);
-        let birth = Birth { life, clock, fate: Arc::clone(&fate), stage, file };
-        let (cast, nodes) = play.start(&birth)?;
-        stage.log.note(clock.now(), &format!("life {life} begins"));
+        let birth = Birth { life, clock, fate: Arc::clone(&fate), stage, file, raised: 0 };
+        let (cast, started) = play.start(&birth)?;
+        let nodes = Nodes::default();
+        // A play that starts all nodes itself has them in order; the others begin with the first.
+        lock(&nodes.running).extend(started.into_iter().enumerate());
+        start_senders(play, &birth, &nodes)?;
+        let count = lock(&nodes.running).len();
+        stage.log.note(clock.now(), &format!("life {life} begins, with {count} nodes"));
         let end = tokio::select! {
             biased;
             () = fate.died() => End::Died,
-            end = run(&cast, nodes, life) => end,
+            error = raise(play, &birth, &nodes) => return Err(error),
+            end = run(&cast, &nodes, life) => end,
         };
         // Read here: outside of the runtime the clock shows real time.
         anyhow::Ok((end, clock.now(), cast))
@@ -190,16 +319,7 @@ fn copy_as_it_lies(file: &Path, next: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops every node; returns whether everything in hand ended in time.
-async fn stop(nodes: Vec<Running>, deadline: Duration) -> bool {
-    let mut all = true;
-    for node in nodes {
-        all &= node.stop(deadline).await;
-    }
-    all
-}
-
-async fn run(cast: &impl Cast, nodes: Vec<Running>, life: u32) -> End {
+async fn run(cast: &impl Cast, nodes: &Nodes, life: u32) -> End {
     let (stage, clock) = (cast.stage(), cast.clock());
     cast.recovered().await;
     while let Some(step) = stage.take_step() {
@@ -211,12 +331,15 @@ async fn run(cast: &impl Cast, nodes: Vec<Running>, life: u32) -> End {
         while cast.is_crowded() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        if stage.skips(step) {
+            continue;
+        }
         cast.step(&mut dice);
         cast.check(step).await;
-        if dice.hit(stage.process.stop) {
+        if dice.hit(stage.process.stop) && life < stage.process.lives_max {
             stage.log.count(Tally::GracefulStop);
             stage.log.note(clock.now(), &format!("life {life} is told to stop"));
-            let all = stop(nodes, STOP_DEADLINE).await;
+            let all = nodes.stop(STOP_DEADLINE).await;
             stage.log.note(clock.now(), &format!("stopped, everything ended: {all}"));
             return End::Stopped;
         }
@@ -225,7 +348,7 @@ async fn run(cast: &impl Cast, nodes: Vec<Running>, life: u32) -> End {
 }
 
 /// Faults off: everything must come to rest, and then be right.
-async fn come_to_rest(cast: &impl Cast, nodes: Vec<Running>) -> End {
+async fn come_to_rest(cast: &impl Cast, nodes: &Nodes) -> End {
     let (stage, clock) = (cast.stage(), cast.clock());
     let since = stage.calm_down(clock.now());
     cast.calm_down();
@@ -245,7 +368,7 @@ async fn come_to_rest(cast: &impl Cast, nodes: Vec<Running>) -> End {
             break;
         }
         if let Some(span) = cast.idle_for().await {
-            stop(nodes, STOP_DEADLINE).await;
+            nodes.stop(STOP_DEADLINE).await;
             stage.pause_for(span);
             return End::Stopped;
         }
@@ -255,7 +378,7 @@ async fn come_to_rest(cast: &impl Cast, nodes: Vec<Running>) -> End {
         return End::Over;
     }
     // A database that was out of reach before may be so for a while yet.
-    if !stop(nodes, cast.quiet_within()).await {
+    if !nodes.stop(cast.quiet_within()).await {
         stage.broken(clock.now(), "every effect ends", "", "the engine does not stop");
     }
     cast.rest().await

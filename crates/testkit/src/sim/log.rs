@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tashika_domain::Timestamp;
@@ -81,7 +82,7 @@ impl Log {
     pub fn note(&self, at: Timestamp, text: &str) {
         let mut inner = self.lock();
         let since = at.since(inner.epoch);
-        let line = format!("{:>6}.{:03}s {text}", since.as_secs(), since.subsec_millis());
+        let line = format!("{} {text}", clock_face(since));
         inner.write(&line);
         if inner.last.len() >= inner.keep {
             inner.last.pop_front();
@@ -127,6 +128,13 @@ impl Inner {
         self.hash.update(b"\n");
         self.lines += 1;
     }
+}
+
+/// Hours, minutes, seconds and milliseconds since the run began.
+fn clock_face(since: Duration) -> String {
+    let seconds = since.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{:03}", since.subsec_millis())
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -24,4 +24,4 @@ mod world;
 
 pub(crate) use scene::Scene;
 
-use super::{Planted, dice, fate, life, log, stage, tally, trouble};
+use super::{Options, Planted, dice, fate, life, log, mix, stage, tally, trouble};

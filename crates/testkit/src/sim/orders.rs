@@ -20,4 +20,4 @@ mod world;
 
 pub(crate) use scene::Scene;
 
-use super::{Planted, dice, fate, life, log, plan, stage, tally, trouble};
+use super::{Options, Planted, dice, fate, life, log, mix, plan, stage, tally, trouble};

@@ -27,4 +27,4 @@ pub(crate) mod world;
 
 pub(crate) use scene::Scene;
 
-use super::{Planted, dice, fate, life, log, plan, stage, tally, trouble};
+use super::{Options, Planted, dice, fate, life, log, mix, plan, stage, tally, trouble};

@@ -75,6 +75,30 @@ impl Plan {
         }
     }
 
+    /// What will happen, in words.
+    pub fn story(&self) -> String {
+        if self.unreachable {
+            return "nobody is there".into();
+        }
+        let arrival = match self.arrival {
+            None => "it is lost on the way".to_owned(),
+            Some(after) => {
+                let then = self.decision.story();
+                format!("it arrives after {} ms and {then}", after.as_millis())
+            }
+        };
+        let reply = match self.reply {
+            ReplyFate::Heard => "",
+            ReplyFate::Lost => "; the reply is lost",
+            ReplyFate::Late => "; the reply comes too late",
+            ReplyFate::ServerError => "; the reply is a server error",
+        };
+        let copy = self.copy.map_or(String::new(), |(after, _)| {
+            format!("; a copy arrives after {} ms", after.as_millis())
+        });
+        format!("{arrival}{reply}{copy}")
+    }
+
     /// The fate of every request once the faults are switched off.
     pub fn smooth(latencies: &mut Stream) -> Self {
         Self {
@@ -114,6 +138,18 @@ pub(crate) enum Hearing {
 }
 
 impl Decision {
+    fn story(self) -> String {
+        match self {
+            Self::Execute => "is executed".to_owned(),
+            Self::Work(span) => format!("is worked on for {} ms", span.as_millis()),
+            Self::Refuse => "is refused".to_owned(),
+            Self::TurnAway(None) => "is turned away".to_owned(),
+            Self::TurnAway(Some(wait)) => {
+                format!("is turned away for {} ms", wait.as_millis())
+            }
+        }
+    }
+
     fn draw(faults: &mut Stream, network: &Network) -> Self {
         let (busy, refused) = (faults.hit(network.busy), faults.hit(network.refused));
         let working = faults.hit(network.working);

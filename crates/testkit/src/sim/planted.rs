@@ -54,10 +54,17 @@ pub enum Planted {
     ConfirmsExpired,
     /// A video that comes too late makes its render done.
     RevivesRender,
+    /// The postman reports a lost answer as a refusal for good; or as sent.
+    SilenceIsRefused,
+    SilenceIsSent,
+    /// The product is told a higher pace than the server allows.
+    SendsTooFast,
+    /// Keys of mails get lost on the way.
+    ForgetsMailKeys,
 }
 
 impl Planted {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::LostIsRefused,
         Self::NeverAsks,
         Self::FreshKeyPerAttempt,
@@ -81,6 +88,10 @@ impl Planted {
         Self::RefundsAgain,
         Self::ConfirmsExpired,
         Self::RevivesRender,
+        Self::SilenceIsRefused,
+        Self::SilenceIsSent,
+        Self::SendsTooFast,
+        Self::ForgetsMailKeys,
     ];
 
     /// Where the mistake is made.
@@ -110,6 +121,10 @@ impl Planted {
             | Self::RefundsAgain
             | Self::ConfirmsExpired
             | Self::RevivesRender => Profile::Reservations,
+            Self::SilenceIsRefused
+            | Self::SilenceIsSent
+            | Self::SendsTooFast
+            | Self::ForgetsMailKeys => Profile::Mail,
         }
     }
 }

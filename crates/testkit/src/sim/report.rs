@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
+use super::coverage::{self, Taken};
 use super::life::Play;
 use super::log::{Violation, hex};
-use super::stage::EPOCH;
+use super::stage::{EPOCH, lock};
 use super::tally::Tally;
-use super::{Options, Profile, run};
+use super::{Options, Profile, run, shrink, story};
 
 /// The result of one run.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub struct Report {
     pub world: String,
     pub tallies: BTreeMap<Tally, u64>,
     pub violations: Vec<Violation>,
+    /// The transitions that were taken.
+    pub taken: Taken,
 }
 
 impl Report {
@@ -47,6 +51,7 @@ impl Report {
             world: play.world(),
             tallies: closed.tallies,
             violations: closed.violations,
+            taken: lock(&stage.coverage).taken.clone(),
         }
     }
 
@@ -73,14 +78,13 @@ impl Report {
         Tally::ENDED_RESERVATIONS.into_iter().map(|ended| self.tally(ended)).sum()
     }
 
-    /// Writes the report; its last line is `trace <hex>`.
+    /// Writes the report, all but its last line, `trace <hex>`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         self.print_head(out)?;
         for (what, count) in &self.tallies {
             writeln!(out, "  {count:>7}  {what}")?;
         }
-        self.print_violations(out)?;
-        writeln!(out, "trace {}", self.trace_hash)
+        self.print_violations(out)
     }
 
     fn print_head(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -101,10 +105,7 @@ impl Report {
         if self.violations.is_empty() {
             return Ok(());
         }
-        writeln!(out, "the last steps of seed {}:", self.seed)?;
-        for line in &self.story {
-            writeln!(out, "  {line}")?;
-        }
+        story::tell(self, out)?;
         for violation in &self.violations {
             writeln!(out, "broken: {violation}")?;
         }
@@ -114,10 +115,31 @@ impl Report {
     }
 }
 
+/// What `tashika sim` is asked for, beside the run itself.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Which worlds; each gets all the seeds.
+    pub profiles: Vec<Profile>,
+    /// Runs at the same time.
+    pub jobs: usize,
+    /// Print which transitions were taken.
+    pub coverage: bool,
+    /// Make a run that breaks a promise smaller.
+    pub shrink: bool,
+}
+
+impl Asked {
+    /// One world, one run at a time.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        Self { profiles: vec![profile], jobs: 1, coverage: false, shrink: true }
+    }
+}
+
 /// What `tashika sim` does. Returns the exit code: 0 if every promise was kept, 1 if one was broken,
 /// 2 if the machine did not let it run or print.
-pub fn main(options: &Options, out: &mut dyn Write) -> i32 {
-    match try_main(options, out) {
+pub fn main(options: &Options, asked: &Asked, out: &mut dyn Write) -> i32 {
+    match try_main(options, asked, out) {
         Ok(true) => 0,
         Ok(false) => 1,
         Err(error) => {
@@ -128,42 +150,156 @@ pub fn main(options: &Options, out: &mut dyn Write) -> i32 {
     }
 }
 
-fn try_main(options: &Options, out: &mut dyn Write) -> anyhow::Result<bool> {
-    if options.runs <= 1 {
-        let report = run(options)?;
-        if options.verbose && report.violations.is_empty() {
-            for line in &report.story {
-                writeln!(out, "{line}")?;
-            }
+fn try_main(options: &Options, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<bool> {
+    match asked.profiles[..] {
+        [profile] if options.runs <= 1 => {
+            run_one(&Options { profile, ..options.clone() }, asked, out)
         }
-        report.print(out)?;
-        return Ok(report.violations.is_empty());
+        _ => run_many(options, asked, out),
     }
-    let mut hash = Sha256::new();
-    let mut totals: BTreeMap<Tally, u64> = BTreeMap::new();
-    let mut broken = Vec::new();
-    for seed in options.seed..options.seed.saturating_add(options.runs) {
-        let report = run(&Options { seed, verbose: false, ..options.clone() })?;
+}
+
+fn run_one(options: &Options, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let report = run(options)?;
+    if options.verbose && report.violations.is_empty() {
+        for line in &report.story {
+            writeln!(out, "{line}")?;
+        }
+    }
+    report.print(out)?;
+    if asked.shrink {
+        make_smaller(options, &report, out)?;
+    }
+    if asked.coverage {
+        coverage::print(&report.taken, out)?;
+    }
+    writeln!(out, "trace {}", report.trace_hash)?;
+    Ok(report.violations.is_empty())
+}
+
+/// Tells how a promise is broken in the smallest run that breaks it.
+fn make_smaller(options: &Options, report: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+    if report.violations.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "making it smaller ...")?;
+    let Some(smaller) = shrink(options, report)? else {
+        writeln!(out, "it did not happen again: the run is not a function of its seed")?;
+        return Ok(());
+    };
+    let shrink::Shrunk { options, report, tries } = smaller;
+    let steps = options.steps - (options.mix.skip.len() as u64).min(options.steps);
+    let lives = report.lives;
+    writeln!(out, "after {tries} runs: the same with {steps} steps and {lives} lives")?;
+    story::tell(&report, out)?;
+    for violation in &report.violations {
+        writeln!(out, "broken: {violation}")?;
+    }
+    let Options { profile, seed, steps, mix, .. } = &options;
+    let (profile, mix) = (profile.as_str(), mix.arguments());
+    writeln!(out, "again: tashika sim --profile {profile} --seed {seed} --steps {steps}{mix}")?;
+    Ok(())
+}
+
+/// What many runs have shown together.
+#[derive(Default)]
+struct Sum {
+    hash: Sha256,
+    totals: BTreeMap<Tally, u64>,
+    taken: Taken,
+    broken: Vec<(Profile, u64)>,
+}
+
+impl Sum {
+    fn add(&mut self, report: &Report) {
+        self.hash.update(report.trace_hash.as_bytes());
+        for (what, count) in &report.tallies {
+            *self.totals.entry(*what).or_default() += count;
+        }
+        coverage::add(&mut self.taken, &report.taken);
+        if !report.violations.is_empty() {
+            self.broken.push((report.profile, report.seed));
+        }
+    }
+}
+
+fn run_many(options: &Options, asked: &Asked, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let mut sum = Sum::default();
+    let Options { seed, runs, steps, .. } = *options;
+    let all: Vec<Options> = (seed..seed.saturating_add(runs.max(1)))
+        .flat_map(|seed| asked.profiles.iter().map(move |profile| (seed, *profile)))
+        .map(|(seed, profile)| Options { seed, profile, verbose: false, ..options.clone() })
+        .collect();
+    side_by_side(&all, asked.jobs, |run_options, report| {
         if options.verbose {
             report.print_head(out)?;
         }
         report.print_violations(out)?;
-        hash.update(report.trace_hash.as_bytes());
-        for (what, count) in &report.tallies {
-            *totals.entry(*what).or_default() += count;
+        // The first is told in full; the others are most likely the same.
+        if asked.shrink && sum.broken.is_empty() {
+            make_smaller(run_options, &report, out)?;
         }
-        if !report.violations.is_empty() {
-            broken.push(seed);
-        }
-    }
-    let Options { seed, runs, steps, .. } = options;
-    writeln!(out, "{runs} runs from seed {seed}, {steps} steps each: {} broken", broken.len())?;
+        sum.add(&report);
+        Ok(())
+    })?;
+    let Sum { hash, totals, taken, broken } = sum;
+    let names: Vec<&str> = asked.profiles.iter().map(|profile| profile.as_str()).collect();
+    let (count, names) = (all.len(), names.join(", "));
+    writeln!(
+        out,
+        "{count} runs of {names} from seed {seed}, {steps} steps each: {} broken",
+        broken.len()
+    )?;
     for (what, count) in &totals {
         writeln!(out, "  {count:>9}  {what}")?;
     }
-    if !broken.is_empty() {
-        writeln!(out, "broken seeds: {broken:?}")?;
+    if asked.coverage {
+        coverage::print(&taken, out)?;
+    }
+    for (profile, seed) in &broken {
+        writeln!(out, "broken: --profile {} --seed {seed}", profile.as_str())?;
     }
     writeln!(out, "trace {}", hex(&hash.finalize()))?;
     Ok(broken.is_empty())
+}
+
+/// Runs everything, so many at the same time, and hands the reports over in order: runs share
+/// nothing, not even time.
+fn side_by_side(
+    all: &[Options],
+    jobs: usize,
+    mut each: impl FnMut(&Options, Report) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let stopped = AtomicBool::new(false);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            let (next, stopped, tell) = (&next, &stopped, tell.clone());
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(options) = all.get(number) else { return };
+                    // Nobody listens any more.
+                    if stopped.load(Ordering::Relaxed) || tell.send((number, run(options))).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(tell);
+        let mut waiting = BTreeMap::new();
+        let mut turn = 0;
+        let result = told.into_iter().try_for_each(|(number, report)| {
+            waiting.insert(number, report);
+            while let Some(report) = waiting.remove(&turn) {
+                each(&all[turn], report?)?;
+                turn += 1;
+            }
+            Ok(())
+        });
+        stopped.store(true, Ordering::Relaxed);
+        result
+    })
 }

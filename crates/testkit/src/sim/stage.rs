@@ -1,15 +1,18 @@
 //! What every kind of run has: a seed, a log, the time, and the troubles of a process. It outlives
 //! the processes.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tashika_domain::Timestamp;
 
+use super::Options;
+use super::coverage::Coverage;
 use super::dice::Stream;
 use super::log::{Log, Violation};
-use super::trouble::Process;
+use super::trouble::{Process, is_of_the_disk};
 
 /// A Monday at midnight; any moment would do.
 pub(crate) const EPOCH: Timestamp = Timestamp::from_micros(1_767_571_200_000_000);
@@ -18,6 +21,8 @@ pub(crate) struct Stage {
     pub seed: u64,
     pub process: Process,
     pub log: Log,
+    pub coverage: Mutex<Coverage>,
+    skip: BTreeSet<u64>,
     calm: AtomicBool,
     calm_since: Mutex<Option<Timestamp>>,
     progress: Mutex<Progress>,
@@ -40,7 +45,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stage {
-    pub fn new(seed: u64, steps: u64, process: Process, verbose: bool) -> Self {
+    pub fn new(options: &Options, process: Process) -> Self {
+        let Options { seed, steps, verbose, .. } = *options;
         let progress = Progress {
             now: EPOCH,
             step: 0,
@@ -53,6 +59,8 @@ impl Stage {
             seed,
             process,
             log: Log::new(EPOCH, verbose),
+            coverage: Mutex::default(),
+            skip: options.mix.skip.clone(),
             calm: AtomicBool::new(false),
             calm_since: Mutex::new(None),
             progress: Mutex::new(progress),
@@ -79,8 +87,12 @@ impl Stage {
         self.calm.load(Ordering::Relaxed)
     }
 
-    /// Reports a broken promise.
+    /// Reports a broken promise. A disk that fails has promised nothing.
     pub fn broken(&self, now: Timestamp, rule: &'static str, key: &str, detail: &str) {
+        if is_of_the_disk(detail) {
+            self.log.note(now, &format!("somebody is told {key}: {detail}"));
+            return;
+        }
         let violation = Violation { rule, key: key.to_owned(), detail: detail.to_owned() };
         self.log.violate(now, violation);
     }
@@ -119,6 +131,11 @@ impl Stage {
         }
         progress.step += 1;
         Some(progress.step)
+    }
+
+    /// Whether nobody acts at a step.
+    pub fn skips(&self, step: u64) -> bool {
+        self.skip.contains(&step)
     }
 
     pub fn steps_taken(&self) -> u64 {

@@ -11,6 +11,14 @@ pub enum Tally {
     CrashInCall,
     GracefulStop,
     Stall,
+    /// A node that died alone.
+    NodeDied,
+    /// A worker whose lease was lost wrote what it had done, and was refused.
+    ZombieRefused,
+    DiskFull,
+    /// Nobody heard whether a write was made: it was not; it was.
+    WriteUnknownAndLost,
+    WriteUnknownAndKept,
     Accepted,
     Replayed,
     Conflict,
@@ -159,6 +167,13 @@ pub enum Tally {
     EndedConfirmed,
     EndedExpired,
     EndedCancelledReservation,
+    /// Of mails: what the server said, and how they ended.
+    Throttled,
+    QuotaUsedUp,
+    LoginRefused,
+    EndedSent,
+    EndedPossiblySent,
+    PossiblyDuplicate,
 }
 
 impl Tally {

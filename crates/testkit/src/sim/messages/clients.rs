@@ -15,6 +15,7 @@ use super::dice::{Odds, Stream};
 use super::process::Process;
 use super::swarm::{CALLBACKS, GROUP, LINES, WIDE};
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 use super::{Planted, gates};
 
 /// Clients mostly care about what they did last.
@@ -186,6 +187,13 @@ async fn conclude(
         None => {
             scene.log.count(Tally::Unheard);
             scene.log.note(now, &format!("client of {numbers:?} left"));
+            scene.book().unheard(flight);
+            return;
+        }
+        // 503: nothing was promised.
+        Some(Err(error)) if is_of_the_disk(&error.to_string()) => {
+            scene.log.count(Tally::Unheard);
+            scene.log.note(now, &format!("client of {numbers:?} is told: {error}"));
             scene.book().unheard(flight);
             return;
         }

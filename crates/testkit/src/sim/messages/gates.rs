@@ -74,7 +74,11 @@ fn turn_to(process: &Arc<Process>, gate: String, is_flow: bool, paused: bool) {
             }
             // Gates exist from their first message on.
             Err(QueueError::NotFound(_)) => scene.book().turned(&gate, false, now),
-            Err(error) => process.broken("answers as agreed", &gate, &error.to_string()),
+            Err(error) => {
+                // Nobody knows how it stands.
+                scene.book().turned(&gate, false, now);
+                process.broken("answers as agreed", &gate, &error.to_string());
+            }
         }
     });
 }

@@ -52,13 +52,19 @@ impl Line {
         let fence = flight.fence;
         let (number, plan) = scene.world().leave(flight, consumer, timeout, began);
         scene.log.count(Tally::RequestSent);
-        scene.log.note(began, &format!("deliver {id} ({fence}) to {host}: {plan:?}"));
+        scene.log.note(
+            began,
+            &format!("node {} delivers {id} ({fence}) to {host}: {plan:?}", fate.node),
+        );
         fate.in_call("a message has left").await;
         tokio::time::sleep(plan.takes).await;
         fate.alive().await;
         let now = clock.now();
         scene.world().hear(number, plan.answer, now);
-        scene.log.note(now, &format!("hear about {id} ({fence}): {:?}", plan.answer));
+        scene.log.note(
+            now,
+            &format!("node {} hears about {id} ({fence}): {:?}", fate.node, plan.answer),
+        );
         self.count(plan);
         fate.in_call("an answer has come").await;
         Delivered { known: known(plan.answer), rtt: clock.now().since(began) }

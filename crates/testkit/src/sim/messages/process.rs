@@ -64,17 +64,14 @@ impl Play for Scene {
     }
 
     fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)> {
-        let mut nodes = Vec::new();
-        let (mut first, mut last) = (None, None);
-        for number in 0..self.process.nodes {
-            let node = node(self, birth, number)?;
-            nodes.push(engine(self, birth, &node, number).start());
-            planted::interfere(self, birth, &node.store, number);
-            last = Some(Arc::clone(&node.messages));
-            first.get_or_insert(node);
-        }
-        let (Some(Node { store, messages, .. }), Some(elsewhere)) = (first, last) else {
-            anyhow::bail!("a run has a node");
+        let first = node(self, birth, 0)?;
+        let nodes = vec![engine(self, birth, &first).start()];
+        planted::interfere(self, birth, &first.store, 0);
+        let Node { store, messages, .. } = first;
+        let elsewhere = match self.process.nodes {
+            1 => Arc::clone(&messages),
+            // A connection of its own, with the troubles of the last node's.
+            nodes => node(self, birth, nodes - 1)?.messages,
         };
         let process = Process {
             scene: Arc::clone(self),
@@ -86,6 +83,11 @@ impl Play for Scene {
             elsewhere,
         };
         Ok((Arc::new(process), nodes))
+    }
+
+    fn sender(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<Option<Running>> {
+        let node = node(self, birth, birth.fate.node)?;
+        Ok(Some(engine(self, birth, &node).start()))
     }
 
     fn ended(&self, now: Timestamp) -> usize {
@@ -128,14 +130,15 @@ fn node(scene: &Arc<Scene>, birth: &Birth<'_>, number: usize) -> anyhow::Result<
 }
 
 /// The real engine of a node, speaking to the consumers of the world.
-fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node, number: usize) -> Engine {
-    let (swarm, clock) = (&scene.swarm, birth.clock);
+fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node) -> Engine {
+    let (swarm, clock, number) = (&scene.swarm, birth.clock, birth.fate.node);
+    let policy = birth.policy(&swarm.policy);
     let settings = birth.settings(number, swarm.poll, swarm.capacity);
     let (ids, store) = (birth.ids(Some(number)), node.store.clone());
     let line = Line {
         scene: Arc::clone(scene),
         fate: Arc::clone(&birth.fate),
-        clock,
+        clock: birth.fate.clock(),
         store: store.clone(),
     };
     let courier: Arc<dyn Carrier> = planted::carrier(scene.planted, Arc::new(line));
@@ -151,9 +154,9 @@ fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node, number: usize) -> 
         keep: KEEP,
         reopen: swarm.reopen,
     };
-    let timers = LanePolicy { lease: swarm.policy.lease, ..LanePolicy::default() };
+    let timers = LanePolicy { lease: policy.lease, ..LanePolicy::default() };
     let engine = Engine::new(store, clock, ids, settings)
-        .lane(Lane::DELIVERIES, swarm.policy.clone())
+        .lane(Lane::DELIVERIES, policy)
         .lane(Lane::TIMERS, timers)
         .effect(schedule::KIND, ScheduleHandler(Arc::clone(&node.messages)))
         .gates(Arc::clone(&node.gates))

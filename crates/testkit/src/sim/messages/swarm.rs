@@ -6,6 +6,7 @@ use tashika_domain::LanePolicy;
 use tashika_domain::message::Flow;
 
 use super::dice::{Odds, Stream};
+use super::mix::Fault;
 use super::trouble::Process;
 
 /// Queues that let one message through at a time, and one that lets more through.
@@ -106,6 +107,19 @@ impl Swarm {
         }
     }
 
+    /// Takes a kind of trouble away.
+    pub fn without(&mut self, fault: Fault) {
+        self.process.without(fault);
+        for consumer in &mut self.consumers {
+            consumer.without(fault);
+        }
+        match fault {
+            Fault::Impatient => self.clients.impatient = Odds::NEVER,
+            Fault::Person => self.clients.person = Odds::NEVER,
+            _ => {}
+        }
+    }
+
     pub fn consumer(&self, host: &str) -> Option<&Consumer> {
         self.consumers.iter().find(|consumer| consumer.host == host)
     }
@@ -147,6 +161,30 @@ impl Consumer {
             lies: if name == "liar" { Odds::percent(50) } else { Odds::NEVER },
             outages: name == "moody" && dice.hit(Odds::percent(50)),
         }
+    }
+}
+
+impl Consumer {
+    fn without(&mut self, fault: Fault) {
+        let odds = match fault {
+            Fault::Slow => &mut self.slow,
+            Fault::Unreachable => &mut self.unreachable,
+            Fault::RequestLost => &mut self.lost,
+            Fault::ReplyLost => &mut self.answer_lost,
+            Fault::Busy => &mut self.busy,
+            Fault::Refused => &mut self.never,
+            Fault::Lies => &mut self.lies,
+            Fault::ServerError => {
+                self.error_before = Odds::NEVER;
+                &mut self.error_after
+            }
+            Fault::Outages => {
+                self.outages = false;
+                return;
+            }
+            _ => return,
+        };
+        *odds = Odds::NEVER;
     }
 }
 

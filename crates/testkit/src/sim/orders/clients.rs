@@ -10,6 +10,7 @@ use super::book::{Book, Entry, Heard, Todo};
 use super::dice::{Odds, Stream};
 use super::process::Process;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 
 const INSTRUMENTS: [&str; 3] = ["USDJPY", "EURUSD", "BTC-USD"];
 const CLIENTS: [&str; 3] = ["ann", "ben", "cho"];
@@ -122,6 +123,8 @@ fn hear(answer: Result<Placed, OrderError>) -> Heard {
         Ok(Placed::Replayed { body, .. }) => Heard::Replayed(body),
         Err(OrderError::Conflict) => Heard::Conflict,
         Err(OrderError::RateLimited(span)) => Heard::RateLimited(span),
+        // 503: nothing was promised.
+        Err(error) if is_of_the_disk(&error.to_string()) => Heard::Nothing,
         Err(error) => Heard::Wrong(error.to_string()),
     }
 }

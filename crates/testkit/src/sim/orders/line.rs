@@ -35,14 +35,15 @@ impl Line {
         let left = clock.now();
         let digest = serde_json::from_str::<Value>(sent.body)
             .map_or_else(|_| "unreadable".to_owned(), |body| request_digest(&body));
-        let call = scene.world().leave(sent.order, digest, left, &scene.log);
+        let call = scene.world().leave(sent.order, digest, fate.node, left, &scene.log);
         fate.in_call("a request has left").await;
         tokio::time::sleep(call.listens_for).await;
         fate.alive().await;
         let verdict = scene.world().hear(call.request, clock.now(), &scene.log);
         let outcome = self.placed(&call, verdict);
         let heard = outcome_word(&outcome);
-        scene.log.note(clock.now(), &format!("hear {}: {heard}", sent.order.idempotency_key));
+        let text = format!("node {} hears of {}: {heard}", fate.node, sent.order.idempotency_key);
+        scene.log.note(clock.now(), &text);
         fate.in_call("an answer has come").await;
         reply("send", outcome, call.hearing != Hearing::Unreachable, clock.now().since(left))
     }
@@ -104,7 +105,8 @@ impl Line {
             Outcome::Done(self.located(sight))
         };
         fate.alive().await;
-        scene.log.note(clock.now(), &format!("ask {id}: {}", outcome_word(&outcome)));
+        let text = format!("node {} asks about {id}: {}", fate.node, outcome_word(&outcome));
+        scene.log.note(clock.now(), &text);
         fate.in_call("the broker has said where an order is").await;
         reply("status", outcome, true, clock.now().since(left))
     }

@@ -48,10 +48,7 @@ impl Play for Scene {
 
     fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)> {
         let store = birth.open(0)?;
-        let mut nodes = vec![engine(self, birth, store.clone(), 0).start()];
-        for node in 1..self.process.nodes {
-            nodes.push(engine(self, birth, birth.open(node)?, node).start());
-        }
+        let nodes = vec![engine(self, birth, store.clone()).start()];
         let rules = OrderRules {
             instruments: Some(["USDJPY", "EURUSD", "BTC-USD"].map(String::from).to_vec()),
             min_lot: 1.0,
@@ -71,6 +68,15 @@ impl Play for Scene {
         Ok((Arc::new(process), nodes))
     }
 
+    fn sender(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<Option<Running>> {
+        let store = birth.open(birth.fate.node)?;
+        Ok(Some(engine(self, birth, store).start()))
+    }
+
+    fn node_ended(&self, node: usize, now: Timestamp) {
+        self.world().node_ended(node, now);
+    }
+
     fn ended(&self, now: Timestamp) -> usize {
         self.world().process_ended(now);
         self.book().process_ended(now)
@@ -87,15 +93,15 @@ impl Play for Scene {
 }
 
 /// The real engine of a node, speaking to the broker of the world.
-fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store, node: usize) -> Engine {
-    let swarm = &scene.swarm;
-    let clock = birth.clock;
+fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store) -> Engine {
+    let (swarm, clock, node) = (&scene.swarm, birth.clock, birth.fate.node);
     let settings = birth.settings(node, swarm.poll, swarm.capacity);
-    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(&birth.fate), clock };
+    let fate = Arc::clone(&birth.fate);
+    let line = Line { scene: Arc::clone(scene), clock: fate.clock(), fate };
     let broker: Arc<dyn Broker> = Planted::broker(scene.planted, Arc::new(line));
     let handler = OrderHandler::new(broker, REMEMBER);
     let engine = Engine::new(store, clock, birth.ids(Some(node)), settings)
-        .lane(Lane::ORDERS, swarm.policy.clone());
+        .lane(Lane::ORDERS, birth.policy(&swarm.policy));
     match scene.planted {
         Some(Planted::NeverAsks) => engine.effect(KIND, NeverAsks(handler)),
         _ => engine.effect(KIND, handler),

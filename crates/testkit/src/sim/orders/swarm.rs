@@ -5,6 +5,7 @@ use std::time::Duration;
 use tashika_domain::LanePolicy;
 
 use super::dice::{Odds, Stream};
+use super::mix::Fault;
 use super::trouble::{Network, Process};
 
 /// The first wait after a lost answer, in worlds whose broker takes no keys.
@@ -63,6 +64,20 @@ impl Swarm {
             policy,
             poll: Duration::from_millis(*dice.pick(&[250, 500, 1000])),
             capacity: *dice.pick(&[0, 0, 1, 3]),
+        }
+    }
+}
+
+impl Swarm {
+    /// Takes a kind of trouble away.
+    pub fn without(&mut self, fault: Fault) {
+        self.network.without(fault);
+        self.process.without(fault);
+        match fault {
+            Fault::Lies => self.status_lag = None,
+            Fault::Impatient => self.clients.impatient = Odds::NEVER,
+            Fault::Person => self.clients.person = Odds::NEVER,
+            _ => {}
         }
     }
 }

@@ -80,6 +80,8 @@ struct Request {
     digest: String,
     qty: f64,
     plan: Plan,
+    /// Who waits for the answer.
+    node: usize,
     gone_at: Timestamp,
     verdict: Option<Verdict>,
 }
@@ -140,6 +142,7 @@ impl World {
         &mut self,
         order: &OrderRequest,
         digest: String,
+        node: usize,
         now: Timestamp,
         log: &Log,
     ) -> Call {
@@ -162,10 +165,11 @@ impl World {
         let (listens_for, hearing) = plan.heard();
         let request = self.number();
         log.count(Tally::RequestSent);
-        log.note(now, &format!("send {id} #{nth}: {}", story(&plan)));
+        log.note(now, &format!("node {node} sends {id}, request {nth}: {}", plan.story()));
         self.schedule(request, &id, &plan, now, log);
         let (gone_at, reply, qty) = (now.plus(listens_for), plan.reply, order.qty);
-        self.requests.insert(request, Request { id, digest, qty, plan, gone_at, verdict: None });
+        let left = Request { id, digest, qty, plan, node, gone_at, verdict: None };
+        self.requests.insert(request, left);
         Call { request, listens_for, hearing, reply }
     }
 
@@ -230,6 +234,16 @@ impl World {
         match &truth.rejected {
             Some((at, reason)) if *at <= books => Sight::Rejected(reason.clone()),
             _ => Sight::NotFound,
+        }
+    }
+
+    /// A node is gone: nobody waits for the answers to its requests.
+    pub fn node_ended(&mut self, node: usize, now: Timestamp) {
+        for request in self.requests.values_mut().filter(|r| r.node == node && r.gone_at > now) {
+            request.gone_at = now;
+            if let Some(truth) = self.truths.get_mut(&request.id) {
+                truth.calling = truth.calling.saturating_sub(1);
+            }
         }
     }
 
@@ -377,17 +391,3 @@ fn recognise(truth: &Truth) -> Option<Verdict> {
 const ONE_AT_A_TIME: &str = "one request at a time";
 /// The rule that nobody asks before the answer can be trusted.
 const TOO_EARLY: &str = "asked too early";
-
-fn story(plan: &Plan) -> String {
-    if plan.unreachable {
-        return "nobody there".into();
-    }
-    let arrival = match plan.arrival {
-        None => "lost on the way".to_owned(),
-        Some(after) => format!("arrives after {} ms, {:?}", after.as_millis(), plan.decision),
-    };
-    let copy = plan
-        .copy
-        .map_or(String::new(), |(after, _)| format!(", again after {} ms", after.as_millis()));
-    format!("{arrival}, reply {:?}{copy}", plan.reply)
-}

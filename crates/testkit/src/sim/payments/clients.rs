@@ -15,6 +15,7 @@ use super::book::{Heard, Request, Todo, Want};
 use super::dice::{Odds, Stream};
 use super::process::Process;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 use super::{Planted, planted};
 
 /// Clients mostly care about what they did last.
@@ -208,6 +209,8 @@ fn hear(answer: Result<Answer, PaymentError>) -> Heard {
         Err(PaymentError::Conflict) => Heard::Conflict,
         Err(PaymentError::InProgress) => Heard::InProgress,
         Err(PaymentError::Refused(_)) => Heard::Refused,
+        // 503: nothing was promised.
+        Err(error) if is_of_the_disk(&error.to_string()) => Heard::Nothing,
         Err(error) => Heard::Wrong(error.to_string()),
     }
 }

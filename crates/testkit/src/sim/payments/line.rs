@@ -56,7 +56,10 @@ impl Line {
         if act == Act::Authorize && matches!(outcome, Outcome::Busy { .. }) {
             scene.world().known_undone(id);
         }
-        scene.log.note(clock.now(), &format!("hear {} {id}: {}", act.key(), word(&outcome)));
+        scene.log.note(
+            clock.now(),
+            &format!("node {} hears {} {id}: {}", fate.node, act.key(), word(&outcome)),
+        );
         fate.in_call("an answer has come").await;
         let sent = call.hearing != Hearing::Unreachable;
         reply(act, outcome, sent, clock.now().since(left))
@@ -131,7 +134,8 @@ impl Line {
             Outcome::Done(answer)
         };
         fate.alive().await;
-        scene.log.note(clock.now(), &format!("{what} {id}: {}", word(&outcome)));
+        let text = format!("node {} asks, {what} {id}: {}", fate.node, word(&outcome));
+        scene.log.note(clock.now(), &text);
         fate.in_call("a question was answered").await;
         let exchange = exchange(what, &outcome, true);
         Reply { outcome, exchange, rtt: clock.now().since(left) }

@@ -14,6 +14,7 @@ use tashika_store::WebhookFilter;
 use super::post::{About, Answer, Delivery, Number, Parcel};
 use super::process::Process;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 
 /// How long the gateway waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -95,6 +96,8 @@ async fn receive(process: &Process, parcel: &Parcel) -> Result<Answer, String> {
             Ok(Answer::Refused)
         }
         Ok(Taken::Challenged(_)) => Err("a challenge".to_owned()),
+        // 503: the sender comes again.
+        Err(error) if is_of_the_disk(&error.to_string()) => Ok(Answer::Nothing),
         Err(error) => Err(error.to_string()),
     }
 }

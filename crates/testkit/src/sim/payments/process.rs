@@ -59,19 +59,17 @@ impl Play for Scene {
     }
 
     fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)> {
-        let mut nodes = Vec::new();
-        let mut first = None;
-        for node in 0..self.process.nodes {
-            let store = birth.open(node)?;
-            let till = till(self, birth, store.clone(), ReservationRules::default());
-            nodes.push(engine(self, birth, &till, node).start());
-            first.get_or_insert((store, till));
-        }
-        let (Some((store, till)), Some(node)) = (first, nodes.first()) else {
-            anyhow::bail!("a run has a node");
-        };
+        let store = birth.open(0)?;
+        let till = till(self, birth, store.clone(), ReservationRules::default());
+        let node = engine(self, birth, &till).start();
         let engine = Arc::clone(node.engine());
-        Ok((Process::of(self, birth, engine, till, store)?, nodes))
+        Ok((Process::of(self, birth, engine, till, store)?, vec![node]))
+    }
+
+    fn sender(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<Option<Running>> {
+        let store = birth.open(birth.fate.node)?;
+        let till = till(self, birth, store, ReservationRules::default());
+        Ok(Some(engine(self, birth, &till).start()))
     }
 
     fn ended(&self, now: Timestamp) -> usize {
@@ -101,20 +99,22 @@ pub(crate) fn till(
     reservations: ReservationRules,
 ) -> Arc<Till> {
     let clock = birth.clock;
-    let line = Line { scene: Arc::clone(scene), fate: Arc::clone(&birth.fate), clock };
+    let fate = Arc::clone(&birth.fate);
+    let line = Line { scene: Arc::clone(scene), clock: fate.clock(), fate };
     let gateway: Arc<dyn Gateway> = planted::gateway(scene.planted, Arc::new(line));
     Arc::new(Till { store, clock, gateway, rules: scene.swarm.rules.clone(), reservations })
 }
 
 /// The real engine of a node, speaking to the gateway of the world.
-fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, till: &Arc<Till>, node: usize) -> Engine {
-    let swarm = &scene.swarm;
+fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, till: &Arc<Till>) -> Engine {
+    let (swarm, node) = (&scene.swarm, birth.fate.node);
+    let policy = birth.policy(&swarm.policy);
     let settings = birth.settings(node, swarm.poll, swarm.capacity);
     let worker = settings.worker.clone();
-    let timers = LanePolicy { lease: swarm.policy.lease, ..LanePolicy::default() };
+    let timers = LanePolicy { lease: policy.lease, ..LanePolicy::default() };
     let ids = birth.ids(Some(node));
     let engine = Engine::new(till.store.clone(), birth.clock, ids, settings)
-        .lane(Lane::PAYMENTS, swarm.policy.clone())
+        .lane(Lane::PAYMENTS, policy)
         .lane(Lane::TIMERS, timers)
         .lane(Lane::WEBHOOKS, swarm.webhooks.clone())
         .effect(EXPIRY_KIND, ExpiryHandler::new(Arc::clone(till), &worker))

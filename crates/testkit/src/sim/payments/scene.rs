@@ -3,12 +3,12 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Planted;
 use super::book::Book;
 use super::invariants::Memory;
 use super::stage::{Stage, lock};
 use super::swarm::Swarm;
 use super::world::World;
+use super::{Options, Planted};
 
 pub(crate) struct Scene {
     pub stage: Arc<Stage>,
@@ -29,12 +29,15 @@ impl Deref for Scene {
 }
 
 impl Scene {
-    pub fn new(seed: u64, steps: u64, planted: Option<Planted>, verbose: bool) -> Self {
+    pub fn new(options: &Options) -> Self {
+        let Options { seed, planted, .. } = *options;
         let mut swarm = Swarm::draw(seed);
         if let Some(planted) = planted {
             swarm.arrange(planted);
         }
-        let stage = Arc::new(Stage::new(seed, steps, swarm.process.clone(), verbose));
+        options.mix.take_away(|fault| swarm.without(fault));
+        swarm.process.restrict(&options.mix);
+        let stage = Arc::new(Stage::new(options, swarm.process.clone()));
         Self::on(stage, swarm, planted)
     }
 

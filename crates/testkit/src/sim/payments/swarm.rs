@@ -7,6 +7,7 @@ use tashika_domain::payment::PaymentRules;
 
 use super::account::Nature;
 use super::dice::{Odds, Stream};
+use super::mix::Fault;
 use super::trouble::{Network, Process};
 
 /// How late after its caller has given up a request may still arrive.
@@ -110,6 +111,33 @@ impl Swarm {
             answer_within: dice.millis(500, 6000),
             reconcile: Duration::from_secs(*dice.pick(&[300, 1200, 3600])),
             epilogue: dice.hit(Odds::percent(50)),
+        }
+    }
+}
+
+impl Swarm {
+    /// Takes a kind of trouble away.
+    pub fn without(&mut self, fault: Fault) {
+        self.network.without(fault);
+        self.process.without(fault);
+        match fault {
+            Fault::Lies => self.nature.liar = false,
+            Fault::Bounces => self.post.bounces = Odds::NEVER,
+            Fault::Webhooks => {
+                let post = &mut self.post;
+                for odds in [
+                    &mut post.late,
+                    &mut post.twice,
+                    &mut post.unheard,
+                    &mut post.slow,
+                    &mut post.odd,
+                ] {
+                    *odds = Odds::NEVER;
+                }
+            }
+            Fault::Impatient => self.clients.impatient = Odds::NEVER,
+            Fault::Person => self.clients.person = Odds::NEVER,
+            _ => {}
         }
     }
 }

@@ -184,7 +184,7 @@ impl World {
         let (listens_for, hearing) = plan.heard();
         let request = self.number();
         log.count(Tally::RequestSent);
-        log.note(now, &format!("send {} {id}: {plan:?}", act.key()));
+        log.note(now, &format!("a node sends {} {id}: {}", act.key(), plan.story()));
         self.schedule(request, id, &plan, now, log);
         let (gone_at, reply) = (now.plus(listens_for), plan.reply);
         let left = Request { payment: id, act, plan, fails_before, gone_at, verdict: None };

@@ -54,18 +54,10 @@ impl Play for Scene {
     }
 
     fn start(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<(Self::Cast, Vec<Running>)> {
-        let mut nodes = Vec::new();
-        let mut first = None;
-        for node in 0..self.process.nodes {
-            let store = birth.open(node)?;
-            let till = till(&self.bank, birth, store.clone(), self.swarm.rules.clone());
-            let studio = studio(self, birth, store.clone());
-            nodes.push(engine(self, birth, &till, &studio, node).start());
-            first.get_or_insert((store, till, studio));
-        }
-        let (Some((store, till, studio)), Some(node)) = (first, nodes.first()) else {
-            anyhow::bail!("a run has a node");
-        };
+        let store = birth.open(0)?;
+        let till = till(&self.bank, birth, store.clone(), self.swarm.rules.clone());
+        let studio = studio(self, birth, store.clone());
+        let node = engine(self, birth, &till, &studio).start();
         let engine = Arc::clone(node.engine());
         let answer_within = self.swarm.bank.answer_within;
         let process = Process {
@@ -77,7 +69,14 @@ impl Play for Scene {
             bank: Bank::of(&self.bank, birth, engine, till, store.clone())?,
             store,
         };
-        Ok((Arc::new(process), nodes))
+        Ok((Arc::new(process), vec![node]))
+    }
+
+    fn sender(self: &Arc<Self>, birth: &Birth<'_>) -> anyhow::Result<Option<Running>> {
+        let store = birth.open(birth.fate.node)?;
+        let till = till(&self.bank, birth, store.clone(), self.swarm.rules.clone());
+        let studio = studio(self, birth, store);
+        Ok(Some(engine(self, birth, &till, &studio).start()))
     }
 
     fn ended(&self, now: Timestamp) -> usize {
@@ -106,26 +105,21 @@ fn studio(scene: &Arc<Scene>, birth: &Birth<'_>, store: Store) -> Arc<Studio> {
     let (scene, fate) = (Arc::clone(scene), Arc::clone(&birth.fate));
     let rules = scene.swarm.rules.render.clone();
     let clock = birth.clock;
-    let renderer = Arc::new(studio::Line { scene, fate, clock });
+    let renderer = Arc::new(studio::Line { scene, clock: fate.clock(), fate });
     Arc::new(Studio { store, clock, renderer, rules, callbacks: None, fetcher: None })
 }
 
 /// The real engine of a node, speaking to the gateway and the studio of the world.
-fn engine(
-    scene: &Arc<Scene>,
-    birth: &Birth<'_>,
-    till: &Arc<Till>,
-    studio: &Arc<Studio>,
-    node: usize,
-) -> Engine {
-    let (swarm, bank) = (&scene.swarm, &scene.swarm.bank);
+fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, till: &Arc<Till>, studio: &Arc<Studio>) -> Engine {
+    let (swarm, bank, node) = (&scene.swarm, &scene.swarm.bank, birth.fate.node);
+    let policy = birth.policy(&bank.policy);
     let settings = birth.settings(node, bank.poll, bank.capacity);
     let worker = settings.worker.clone();
     let ids = birth.ids(Some(node));
     let webhooks = WebhookHandler::new(Arc::clone(till), vec![], &worker, &LanePolicy::default());
     let books = ReconcileHandler::new(Arc::clone(till), bank.reconcile, bank.rules.keep);
     Engine::new(till.store.clone(), birth.clock, ids, settings)
-        .lane(Lane::PAYMENTS, bank.policy.clone())
+        .lane(Lane::PAYMENTS, policy)
         .lane(Lane::TIMERS, swarm.timers.clone())
         .lane(Lane::WEBHOOKS, bank.webhooks.clone())
         .lane(Lane::RENDERS, swarm.renders.clone())

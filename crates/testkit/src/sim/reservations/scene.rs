@@ -3,13 +3,13 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Planted;
 use super::book::Book;
 use super::invariants::Memory;
 use super::payments;
 use super::stage::{Stage, lock};
 use super::studio::Works;
 use super::swarm::Swarm;
+use super::{Options, Planted};
 
 pub(crate) struct Scene {
     pub stage: Arc<Stage>,
@@ -32,13 +32,15 @@ impl Deref for Scene {
 }
 
 impl Scene {
-    pub fn new(seed: u64, steps: u64, planted: Option<Planted>, verbose: bool) -> Self {
+    pub fn new(options: &Options) -> Self {
+        let Options { seed, planted, .. } = *options;
         let mut swarm = Swarm::draw(seed);
         if let Some(planted) = planted {
             swarm.arrange(planted);
         }
-        let process = swarm.bank.process.clone();
-        let stage = Arc::new(Stage::new(seed, steps, process, verbose));
+        options.mix.take_away(|fault| swarm.without(fault));
+        swarm.bank.process.restrict(&options.mix);
+        let stage = Arc::new(Stage::new(options, swarm.bank.process.clone()));
         let bank = payments::Scene::on(Arc::clone(&stage), swarm.bank.clone(), planted);
         Self {
             works: Mutex::new(Works::new(seed, swarm.studio.clone(), &swarm.rules.render)),

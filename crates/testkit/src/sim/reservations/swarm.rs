@@ -8,6 +8,7 @@ use tashika_domain::reservation::{LatePayment, ReservationRules};
 
 use super::Planted;
 use super::dice::{Odds, Stream};
+use super::mix::Fault;
 use super::payments::swarm as bank;
 use super::studio;
 
@@ -96,6 +97,30 @@ impl Swarm {
             bank,
             rules,
         }
+    }
+
+    /// Takes a kind of trouble away.
+    pub fn without(&mut self, fault: Fault) {
+        self.bank.without(fault);
+        let studio = &mut self.studio;
+        let odds = match fault {
+            Fault::Unreachable => &mut studio.unreachable,
+            Fault::Refused => &mut studio.refused,
+            Fault::RequestLost => &mut studio.lost,
+            Fault::ReplyLost => &mut studio.reply_lost,
+            Fault::ServerError => &mut studio.fails,
+            Fault::Slow => &mut studio.hangs,
+            Fault::Lies => &mut studio.forgets,
+            Fault::Webhooks => {
+                studio.silent = Odds::NEVER;
+                &mut studio.twice
+            }
+            Fault::StatusLost => &mut studio.look_lost,
+            Fault::Impatient => &mut self.clients.impatient,
+            Fault::Person => &mut self.clients.person,
+            _ => return,
+        };
+        *odds = Odds::NEVER;
     }
 
     /// Makes a mistake possible: one in a world in which it cannot show proves nothing.

@@ -1,0 +1,54 @@
+//! Everything that outlives a process: the stage, the world, and what clients remember.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::book::Book;
+use super::server::Server;
+use super::stage::{Stage, lock};
+use super::swarm::Swarm;
+use super::{Options, Planted};
+
+pub(crate) struct Scene {
+    pub stage: Arc<Stage>,
+    pub swarm: Swarm,
+    pub planted: Option<Planted>,
+    world: Mutex<Server>,
+    book: Mutex<Book>,
+}
+
+/// A scene is a stage with a world on it.
+impl Deref for Scene {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl Scene {
+    pub fn new(options: &Options) -> Self {
+        let Options { seed, planted, .. } = *options;
+        let mut swarm = Swarm::draw(seed);
+        if let Some(planted) = planted {
+            swarm.arrange(planted);
+        }
+        options.mix.take_away(|fault| swarm.without(fault));
+        swarm.process.restrict(&options.mix);
+        Self {
+            stage: Arc::new(Stage::new(options, swarm.process.clone())),
+            planted,
+            world: Mutex::new(Server::new(seed)),
+            book: Mutex::default(),
+            swarm,
+        }
+    }
+
+    pub fn world(&self) -> MutexGuard<'_, Server> {
+        lock(&self.world)
+    }
+
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+}
