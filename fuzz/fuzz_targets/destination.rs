@@ -14,12 +14,20 @@ use url::Host;
 fn inside(addr: IpAddr) -> bool {
     match addr.to_canonical() {
         IpAddr::V4(v4) => {
-            v4.is_loopback() || v4.is_private() || v4.is_link_local() || v4.is_unspecified()
-                || v4.is_broadcast() || v4.is_multicast() || v4.is_documentation()
+            v4.is_loopback()
+                || v4.is_private()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_broadcast()
+                || v4.is_multicast()
+                || v4.is_documentation()
         }
         IpAddr::V6(v6) => {
-            v6.is_loopback() || v6.is_unspecified() || v6.is_unique_local()
-                || v6.is_unicast_link_local() || v6.is_multicast()
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_unique_local()
+                || v6.is_unicast_link_local()
+                || v6.is_multicast()
                 || v6.to_ipv4().is_some_and(|v4| inside(v4.into()))
         }
     }

@@ -18,5 +18,8 @@ fuzz_target!(|text: &str| {
     }
     assert!(spec.timeout.is_none_or(|timeout| !timeout.is_zero()));
     assert!(spec.dedup_id.is_none_or(|id| !id.contains(':')));
-    assert_eq!(Spec::read(pairs.into_iter()).map_err(drop).map(|spec| spec.headers), Ok(spec.headers));
+    assert_eq!(
+        Spec::read(pairs.into_iter()).map_err(drop).map(|spec| spec.headers),
+        Ok(spec.headers)
+    );
 });

@@ -7,8 +7,17 @@ use tashika_providers::mail::Parcel;
 use tashika_providers::mail::mime::Message;
 
 const HEADERS: [&str; 12] = [
-    "from", "to", "subject", "date", "message-id", "mime-version", "content-type",
-    "content-transfer-encoding", "auto-submitted", "x-auto-response-suppress", "precedence",
+    "from",
+    "to",
+    "subject",
+    "date",
+    "message-id",
+    "mime-version",
+    "content-type",
+    "content-transfer-encoding",
+    "auto-submitted",
+    "x-auto-response-suppress",
+    "precedence",
     "content-language",
 ];
 

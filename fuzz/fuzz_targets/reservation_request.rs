@@ -12,7 +12,9 @@ fuzz_target!(|body: &[u8]| {
         Ok(asked) => {
             assert!((1..=20).contains(&asked.slot_number) && asked.video_id >= 1);
             assert!(request::is_date(&asked.projection_date), "{}", asked.projection_date);
-            assert!(asked.amount > 0 && asked.currency.len() == 3 && asked.user_email.contains('@'));
+            assert!(
+                asked.amount > 0 && asked.currency.len() == 3 && asked.user_email.contains('@')
+            );
         }
         Err(violations) => assert!(!violations.is_empty(), "it says what is wrong"),
     }

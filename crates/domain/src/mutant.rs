@@ -82,8 +82,6 @@ mutants! {
     SignatureNotCompared,
     /// A callback that nobody signed is believed without asking.
     UnsignedBelieved,
-    /// An event that was processed is processed again when its sender repeats it.
-    EventProcessedTwice,
     /// A deduplication key is looked up and not stored.
     DedupKeyNotStored,
     /// A queue lets everybody through who waits.

@@ -19,6 +19,10 @@ pub struct Pace {
     next: Timestamp,
 }
 
+/// Of two who ask at the same moment, the one whose moment is older may come second; that is no clock that was put
+/// back.
+const PUT_BACK: Duration = Duration::from_secs(10);
+
 impl Pace {
     /// `rate` events per second, up to `burst` at once.
     #[must_use]
@@ -31,7 +35,7 @@ impl Pace {
     /// Lets one event happen, or says how long to wait for it.
     pub fn take(&mut self, now: Timestamp) -> Result<(), Duration> {
         // It never runs further ahead than this: the clock was put back.
-        if self.next > now.plus(self.tolerance).plus(self.interval) {
+        if self.next > now.plus(self.tolerance).plus(self.interval).plus(PUT_BACK) {
             self.next = now;
         }
         let earliest = self.next.minus(self.tolerance);

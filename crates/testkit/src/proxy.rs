@@ -200,7 +200,7 @@ mod tests {
         let shared = Arc::clone(&proxy.shared);
         soon("the bytes", async {
             while shared.held_back.load(Ordering::Relaxed) < 4 {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         })
         .await;

@@ -26,7 +26,7 @@ use Profile::{Messages, Orders, Payments};
 
 fn caught_by(mutant: Mutant) -> Catcher {
     match mutant {
-        Mutant::FenceSkipped => Run(Payments, 1, 40, "failure is true"),
+        Mutant::FenceSkipped => Run(Payments, 2, 40, "failure is true"),
         Mutant::ReplayedInsteadOfAsked => Run(Payments, 1, 40, "an authorization is sent once"),
         Mutant::LostIsDeclined => Run(Payments, 1, 40, "failure is true"),
         Mutant::LostIsRefused => Run(Orders, 1, 60, "failure is true"),
@@ -46,7 +46,7 @@ fn caught_by(mutant: Mutant) -> Catcher {
             "protocol::w_105_ledger_succeeded_settles_leftover_without_sending::sqlite",
         ),
         Mutant::DigestNotCompared => Run(Orders, 1, 60, "one order per key"),
-        Mutant::RefundNotReserved => Run(Payments, 1, 40, "answers as agreed"),
+        Mutant::RefundNotReserved => Run(Payments, 6, 40, "answers as agreed"),
         Mutant::RefundsUnconstrained => Test(
             "store",
             "payments::never_more_back_than_was_taken_whatever_the_code_believes::sqlite",
@@ -64,7 +64,7 @@ fn caught_by(mutant: Mutant) -> Catcher {
         Mutant::MoneyBeforeId => {
             Test("engine", "payments::the_gateways_id_is_stored_before_money_can_move::sqlite")
         }
-        Mutant::EventIdNotCompared | Mutant::EventProcessedTwice => {
+        Mutant::EventIdNotCompared => {
             Test("engine", "webhooks::a_duplicate_changes_nothing::sqlite")
         }
         Mutant::SignatureNotCompared => {

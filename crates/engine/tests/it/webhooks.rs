@@ -77,6 +77,7 @@ async fn a_duplicate_changes_nothing(db: TestDb) {
     stop(running).await;
     assert_eq!(rig.event(&first).await, ended);
     assert_eq!(rig.known(&billing).await, known);
+    assert!(rig.audit("webhook.replayed").await.is_empty(), "and nobody looked at it again");
 }
 
 async fn a_duplicate_of_a_failed_event_opens_it_again(db: TestDb) {

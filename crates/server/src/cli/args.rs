@@ -64,7 +64,7 @@ pub struct DoctorArgs {
 }
 
 /// Arguments of `tashika sim`: run the real engine in a simulated world that fails
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SimArgs {
     /// What to simulate
     #[arg(long, value_enum, default_value_t = SimProfile::Orders)]

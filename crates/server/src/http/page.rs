@@ -82,7 +82,11 @@ impl Query {
         let limit = self.word("limit", |text| {
             text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit))
         })?;
-        let before = self.word("cursor", |text| text.parse().ok())?;
+        // An empty cursor is where a list begins: loops of callers start with it.
+        let before = match self.value("cursor") {
+            Some("") => None,
+            _ => self.word("cursor", |text| text.parse().ok())?,
+        };
         Ok(Page { limit: limit.unwrap_or(LIMIT_DEFAULT), before })
     }
 }
@@ -165,9 +169,9 @@ mod tests {
         assert_eq!(query.text("status"), Some("a b"));
         assert_eq!(query.text("bookingId"), None);
         assert_eq!(query.page().unwrap(), Page { limit: 7, before: None });
-        for bad in
-            ["x=1", "status=a&status=b", "limit=0", "limit=501", "limit=x", "cursor=x", "cursor="]
-        {
+        let begins = Query::read(Some("cursor="), &[]).and_then(|query| query.page());
+        assert_eq!(begins.unwrap().before, None);
+        for bad in ["x=1", "status=a&status=b", "limit=0", "limit=501", "limit=x", "cursor=x"] {
             let read = Query::read(Some(bad), &["status"]).and_then(|query| query.page());
             assert!(read.is_err(), "{bad}");
         }

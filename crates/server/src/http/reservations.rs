@@ -180,6 +180,7 @@ async fn find(
         (status = 403, description = "Another user's reservation", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such reservation", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "Too late: it has expired (`CANNOT_CANCEL`)", body = Document, content_type = "application/problem+json"),
+        (status = 422, description = "The header and the body name different keys", body = Document, content_type = "application/problem+json"),
     ),
 )]
 async fn cancel(
@@ -215,6 +216,7 @@ async fn cancel(
         (status = 403, description = "Another user's reservation", body = Document, content_type = "application/problem+json"),
         (status = 404, description = "No such reservation", body = Document, content_type = "application/problem+json"),
         (status = 409, description = "It is paid, expired or cancelled (`CANNOT_CHECK_OUT`)", body = Document, content_type = "application/problem+json"),
+        (status = 422, description = "The header and the body name different keys", body = Document, content_type = "application/problem+json"),
         (status = 502, description = "The gateway would not open a page", body = Document, content_type = "application/problem+json"),
     ),
 )]

@@ -48,7 +48,7 @@ async fn act(
     match command {
         AlertsCommand::List { state, severity, rule, page } => {
             let page = page.page();
-            let filter = AlertFilter { state, severity, rule, before: page.before };
+            let filter = AlertFilter { state, severity, rule, before: page.before, since: None };
             list(alerts, &filter, page, json, out).await
         }
         AlertsCommand::Show { id } => {

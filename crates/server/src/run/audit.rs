@@ -24,8 +24,16 @@ pub async fn audit(config: &Config, args: AuditArgs, out: &mut impl Write) -> an
         AuditCommand::List { action, target_type, target_id, office_id, from, to, page } => {
             let page = page.page();
             let before = page.before;
-            let filter =
-                AuditFilter { action, target_type, target_id, office_id, from, to, before };
+            let filter = AuditFilter {
+                action,
+                target_type,
+                target_id,
+                office_id,
+                from,
+                to,
+                before,
+                since: None,
+            };
             list(&app, &filter, page, args.json, out).await?;
             Ok(true)
         }

@@ -28,7 +28,7 @@ pub async fn cases(config: &Config, args: CasesArgs, out: &mut impl Write) -> an
         CasesCommand::List { status, kind, subject_type, subject_id, page } => {
             let page = page.page();
             let before = page.before;
-            let filter = CaseFilter { status, kind, subject_type, subject_id, before };
+            let filter = CaseFilter { status, kind, subject_type, subject_id, before, since: None };
             list(&app, &filter, page, json, out).await
         }
         CasesCommand::Show { id } => {

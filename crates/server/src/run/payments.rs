@@ -44,6 +44,7 @@ pub async fn payments(
                 booking_id,
                 user_id,
                 before: asked.before,
+                since: None,
                 created: None,
             };
             let found = app.store.payments(&filter, asked.fetch()).await?;

@@ -260,7 +260,7 @@ async fn no_way_around_the_token_sqlite() {
     let db = TestDb::sqlite();
     let server = Setup::of(&db).set("TASHIKA_API_TOKENS", TOKEN).start().await;
     let allowed = server.ask(Request::get("/metrics").token(TOKEN)).await;
-    assert!(allowed.body.contains("http_requests_total"), "{allowed:?}");
+    assert!(allowed.body.contains("http_connections"), "{allowed:?}");
     let authority = server.address.to_string();
     for target in [
         "/metrics",

@@ -34,7 +34,6 @@ async fn a_wrong_payment_is_refused_and_its_key_stays_free(db: TestDb) {
         ("amount", json!(0)),
         ("amount", json!(-100)),
         ("amount", json!(1.5)),
-        ("amount", json!(100.0)),
         ("amount", json!(1e300)),
         ("amount", json!(u64::MAX)),
         ("amount", json!(i64::MAX)),

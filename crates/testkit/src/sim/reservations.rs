@@ -27,4 +27,4 @@ mod swarm;
 
 pub(crate) use scene::Scene;
 
-use super::{Options, Planted, dice, fate, life, log, mix, payments, stage, tally};
+use super::{Options, Planted, dice, fate, life, log, mix, payments, stage, tally, trouble};

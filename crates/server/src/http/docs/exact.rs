@@ -70,6 +70,9 @@ fn complete(path: &str, method: &str, operation: &mut Value, facts: &Facts) {
         match (place.as_str(), name.as_str()) {
             (Some("path"), "source") => schema["enum"] = json!(facts.sources),
             (Some("header"), name) => of_header(name, is_required, schema),
+            (Some("query"), "cursor") if schema["format"] == "uuid" => {
+                *schema = json!({"anyOf": [schema.clone(), {"type": "string", "enum": [""]}]});
+            }
             (Some("query"), _) => without_nul(schema),
             _ => {}
         }

@@ -102,13 +102,17 @@ mod tests {
         let listen = SocketAddr::from(([127, 0, 0, 1], 8080));
         let places = Places { listen, folder, gateway: local, broker: local, worker: local };
         let config = config(&places).unwrap();
-        // Open to everybody on this machine, as it should be, and nothing else.
-        let [open] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
+        // Open to everybody on this machine, and letters stay in the sandbox's inbox, as it should be.
+        let [open, letters] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
         assert!(open.starts_with("TASHIKA_API_TOKENS is not set"), "{open}");
+        assert!(
+            letters.starts_with("ALERT_MAIL_TO is set, but MAIL_PROVIDER is sandbox"),
+            "{letters}"
+        );
         assert!(config.http.listen.ip().is_loopback());
         assert!(config.traces.is_none() && config.tokens.is_empty());
         for line in config.effective() {
-            let elsewhere = line.value.starts_with("http") && !line.value.starts_with(local);
+            let elsewhere = line.value.contains("://") && !line.value.starts_with(local);
             // Defaults of what is not used here.
             let unused = ["SHOTSTACK_API_BASE", "QSTASH_URL"].contains(&line.name.as_str());
             assert!(!elsewhere || unused, "{}: {}", line.name, line.value);

@@ -86,11 +86,11 @@ pub async fn balance(load: &Load, books: &mut Books) {
         let executed = executions.get(key).copied().unwrap_or_default();
         match *told {
             "executed" if executed == 0 => {
-                books.wrong(format!("{key} is told as executed and was not"))
+                books.wrong(format!("{key} is told as executed and was not"));
             }
             // Told as failed without a case: then it must not have happened.
             "failed" if executed > 0 => {
-                books.wrong(format!("{key} is told as failed and was executed"))
+                books.wrong(format!("{key} is told as failed and was executed"));
             }
             _ => {}
         }

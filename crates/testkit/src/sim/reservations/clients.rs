@@ -15,6 +15,7 @@ use super::dice::{Odds, Stream};
 use super::payments::page::Deed;
 use super::process::Process;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 use super::{Planted, planted};
 
 /// Customers mostly care about what they did last.
@@ -165,6 +166,8 @@ fn hear(answer: Option<Result<Held, ReservationError>>) -> (Heard, Tally) {
         }
         Some(Err(ReservationError::Conflict)) => (Heard::Conflict, Tally::Conflict),
         Some(Err(ReservationError::SlotTaken)) => (Heard::SlotTaken, Tally::SlotTaken),
+        // 503: nothing was promised.
+        Some(Err(error)) if is_of_the_disk(&error.to_string()) => (Heard::Nothing, Tally::Unheard),
         Some(Err(error)) => (Heard::Wrong(error.to_string()), Tally::Unheard),
     }
 }
@@ -203,6 +206,7 @@ fn check_out(process: &Arc<Process>, id: Uuid) {
                 log.count(Tally::CheckoutRefused);
                 "refused"
             }
+            Err(error) if is_of_the_disk(&error.to_string()) => "nothing",
             Err(error) => {
                 at.broken("answers as agreed", &id.to_string(), &error.to_string());
                 "wrong"
@@ -262,6 +266,7 @@ fn cancel(process: &Arc<Process>, id: Uuid) {
                 at.scene.log.count(Tally::CancelRefused);
                 "too late"
             }
+            Err(error) if is_of_the_disk(&error.to_string()) => "nothing",
             Err(error) => {
                 at.broken("answers as agreed", &key, &error.to_string());
                 "wrong"

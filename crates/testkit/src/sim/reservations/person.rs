@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::dice::{Odds, Stream};
 use super::process::Process;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 
 /// Cases that a person looks at in one go.
 const PAGE: i64 = 20;
@@ -25,7 +26,9 @@ pub(crate) fn look(process: &Arc<Process>, dice: &mut Stream) {
         let decided = decide(&process, &mut dice).await;
         process.fate.alive().await;
         process.scene.book().act(false);
-        if let Err(error) = decided {
+        if let Err(error) = decided
+            && !is_of_the_disk(&format!("{error:#}"))
+        {
             process.broken("answers as agreed", "", &format!("a person was told: {error:#}"));
         }
     });

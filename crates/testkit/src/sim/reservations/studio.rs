@@ -25,6 +25,7 @@ use super::process::Process;
 use super::scene::Scene;
 use super::swarm;
 use super::tally::Tally;
+use super::trouble::is_of_the_disk;
 
 /// Names the studio in rows.
 pub(crate) const NAME: &str = "sim-studio";
@@ -289,7 +290,10 @@ pub(crate) fn deliver(process: &Arc<Process>) {
             process.scene.log.count(Tally::Callback);
             let text = format!("callback of {} about {}", call.id, call.render);
             process.scene.log.note(process.clock.now(), &text);
-            if let Err(error) = taken {
+            // Lost with the disk: whoever asks the studio finds out all the same.
+            if let Err(error) = taken
+                && !is_of_the_disk(&error.to_string())
+            {
                 process.broken("the store answers", "", &error.to_string());
             }
         });

@@ -74,6 +74,8 @@ impl Swarm {
         bank.nature.liar = false;
         bank.network.linger_ms = 120_000;
         bank.epilogue = false;
+        // The story of a reservation is read in the order of its lines, and their ids are times of nodes.
+        (bank.process.skew_ms, bank.process.drift_ppm) = (0, 0);
         bank.rules.verify_interval = Duration::from_secs(*dice.pick(&[5, 20]));
         // Where it is away for days, nobody is on a page any more.
         bank.process.downtime_max_ms = *dice.pick(&[500, 20_000, 120_000]);
