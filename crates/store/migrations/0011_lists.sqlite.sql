@@ -15,3 +15,8 @@ create index webhook_events_office on webhook_events (office_id, id) where offic
 -- A target's id alone finds its lines; the type is compared in the few rows that it leaves.
 drop index audit_logs_target;
 create index audit_logs_target on audit_logs (target_id, id);
+
+create index webhook_events_source on webhook_events (source, id);
+
+create index mail_deliveries_to_status on mail_deliveries (recipient_key, status, id);
+create index mail_deliveries_of_batch on mail_deliveries (batch_id, id) where batch_id is not null;
