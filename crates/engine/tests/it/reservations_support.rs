@@ -148,7 +148,9 @@ impl Hall {
     /// Waits until nothing is left to do by then; letters and videos are others' affair.
     pub async fn at_rest(&self, ahead: Duration) {
         until("rest", async || {
-            let (all, then) = (self.effects().await, Clock::System.now().plus(ahead));
+            // What is tried again in a moment is not at rest.
+            let then = Clock::System.now().plus(ahead).plus(Duration::from_secs(5));
+            let all = self.effects().await;
             let over = |row: &EffectRow| {
                 let others = row.lane == Lane::MAIL || row.lane == Lane::RENDERS;
                 others || row.status.is_settled() || row.next_run_at > then
