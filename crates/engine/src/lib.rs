@@ -71,7 +71,7 @@ pub use pulse::{Pulse, Step, Tally};
 pub use recent::Recent;
 pub use reconcile::{RECONCILE_KIND, ReconcileHandler, Window};
 pub use render::{CopyHandler, REFERENCE as RENDER_REFERENCE, RenderHandler, Studio};
-pub use rescuer::Rescuer;
+pub use rescuer::{Rescuer, Swept};
 pub use reservation::HoldHandler;
 pub use sandbox::StoredBook;
 pub use schedule::ScheduleHandler;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use metrics::counter;
 use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Verdict};
@@ -23,8 +24,10 @@ use crate::engine::{Engine, lease};
 use crate::handler::{Ending, Settled};
 use crate::worker;
 
-/// Effects taken back in one go.
+/// Effects looked for in one go.
 const BATCH: i64 = 500;
+/// Effects taken back side by side. One whose row is locked by a process that stands still keeps only itself waiting.
+const ABREAST: usize = 100;
 /// A search without a reason may take this share of the time.
 const SHARE: u32 = 50;
 /// But it is made at least once in so many leases. A search that had to wait for the database says
@@ -35,6 +38,14 @@ pub struct Rescuer {
     engine: Arc<Engine>,
     next_sweep: Timestamp,
     next_look_back: Timestamp,
+}
+
+/// What became of lapsed effects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub rescued: u64,
+    /// Could not be taken back this time: the database did not let us.
+    pub stuck: u64,
 }
 
 impl Rescuer {
@@ -73,8 +84,11 @@ impl Rescuer {
         if dead.is_empty() && !self.next_sweep.has_come(now, self.longest_pause()) {
             return Ok(0);
         }
-        let rescued = self.sweep(now).await?;
-        self.next_sweep = now.plus(self.pause(now, self.engine.shortest_lease() / 2));
+        let Swept { rescued, stuck } = self.sweep(now).await?;
+        let soon = self.engine.shortest_lease() / 2;
+        // What is stuck made the search long, and is still to be taken back.
+        let pause = if stuck > 0 { soon } else { self.pause(now, soon) };
+        self.next_sweep = now.plus(pause);
         for worker in dead {
             // What it claimed after its last sign of life lapses later, within a lease from now.
             self.next_sweep = self.next_sweep.min(now.plus(self.engine.longest_lease()));
@@ -103,36 +117,45 @@ impl Rescuer {
         Ok(lapsed.map(|worker| worker.id).collect())
     }
 
-    async fn sweep(&self, now: Timestamp) -> Result<u64, StoreError> {
-        let mut rescued = 0;
+    async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
+        let mut all = Swept::default();
         for (lane, policy) in &self.engine.lanes {
-            rescued += self.sweep_lane(lane, policy, now).await?;
+            let Swept { rescued, stuck } = self.sweep_lane(lane, policy, now).await?;
+            all.rescued += rescued;
+            all.stuck += stuck;
         }
-        Ok(rescued)
+        Ok(all)
     }
 
-    /// Takes back the effects of a lane whose lease has run out by `now`; returns how many.
+    /// Takes back the effects of a lane whose lease has run out by `now`.
     pub async fn sweep_lane(
         &self,
         lane: &Lane,
         policy: &LanePolicy,
         now: Timestamp,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Swept, StoreError> {
         let cutoff = now.minus(policy.lease);
         let mut rescued = 0;
         loop {
-            let mut taken_back = 0;
-            for found in self.engine.store.lapsed(lane, cutoff, BATCH).await? {
-                // Our own worker has it and knows what became of it; after an outage it is about
-                // to say so.
-                if self.engine.held.contains(lease(&found.effect)) {
-                    continue;
+            let mut found = self.engine.store.lapsed(lane, cutoff, BATCH).await?;
+            // Our own worker has it and knows what became of it; after an outage it is about to say so.
+            found.retain(|lapsed| !self.engine.held.contains(lease(&lapsed.effect)));
+            let (mut taken_back, mut stuck) = (0, 0);
+            for some in found.chunks(ABREAST) {
+                let taking = some.iter().map(|lapsed| self.take_back(lapsed, policy, now));
+                for result in join_all(taking).await {
+                    match result {
+                        Ok(taken) => taken_back += u64::from(taken),
+                        Err(error) => {
+                            tracing::warn!(%error, "a lapsed effect could not be taken back");
+                            stuck += 1;
+                        }
+                    }
                 }
-                taken_back += u64::from(self.take_back(&found, policy, now).await?);
             }
             rescued += taken_back;
             if taken_back == 0 {
-                return Ok(rescued);
+                return Ok(Swept { rescued, stuck });
             }
         }
     }

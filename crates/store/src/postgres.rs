@@ -28,6 +28,9 @@ use crate::wakeups::Wakeups;
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longer than PostgreSQL takes to find a deadlock (1 s), so that only locks of strangers are left.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Transactions are written in one go. One that is left open is that of a process that stands still, or is cut off, and
+/// nobody can take back what it has locked.
+const OPEN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that does not answer at all does not watch its own time limit either.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -94,9 +97,11 @@ impl Connector {
     fn with_options(&self, extra: &str) -> Config {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
-        let (statement, lock) = (STATEMENT_TIMEOUT.as_millis(), LOCK_TIMEOUT.as_millis());
+        let [statement, lock, open] =
+            [STATEMENT_TIMEOUT, LOCK_TIMEOUT, OPEN_TRANSACTION_TIMEOUT].map(|limit| limit.as_millis());
         config.options(format!(
-            "{own} -c statement_timeout={statement} -c lock_timeout={lock} {extra}"
+            "{own} -c statement_timeout={statement} -c lock_timeout={lock} \
+             -c idle_in_transaction_session_timeout={open} {extra}"
         ));
         config
     }

@@ -68,8 +68,8 @@ async fn take_away(rig: &Rig, policy: LanePolicy) {
     let later = Clock::System.now().plus(HOUR);
     // A sign of life in the very moment of the sweep keeps the lease; the next one is far away.
     until("a lease that can be taken away", async || {
-        let rescued = rescuer.sweep_lane(&Lane::ORDERS, &policy, later).await.unwrap();
-        (rescued > 0).then_some(())
+        let swept = rescuer.sweep_lane(&Lane::ORDERS, &policy, later).await.unwrap();
+        (swept.rescued > 0).then_some(())
     })
     .await;
 }
@@ -179,7 +179,7 @@ async fn a_sweep_takes_what_has_lapsed_and_nothing_else(db: TestDb) {
     rig.db.last_heard(held[0].id, now.minus(lease)).await;
 
     let rescuer = Rescuer::new(Arc::new(rig.engine("host:2:b", policy())));
-    let sweep = async || rescuer.sweep_lane(&Lane::ORDERS, &policy(), now).await.unwrap();
+    let sweep = async || rescuer.sweep_lane(&Lane::ORDERS, &policy(), now).await.unwrap().rescued;
     assert_eq!(sweep().await, 1);
     assert_eq!(sweep().await, 0);
 

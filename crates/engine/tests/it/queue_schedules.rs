@@ -235,7 +235,7 @@ async fn a_firing_that_was_given_up_is_not_the_last(db: TestDb) {
     db.last_heard(claimed[0].id, now.minus(HOUR)).await;
     let last = LanePolicy { max_attempts: 1, ..busy() };
     let rescuer = Rescuer::new(Arc::new(later.engine("host:1:a", &last, 64)));
-    assert_eq!(rescuer.sweep_lane(&Lane::TIMERS, &last, now).await.unwrap(), 1);
+    assert_eq!(rescuer.sweep_lane(&Lane::TIMERS, &last, now).await.unwrap().rescued, 1);
     let schedule = later.messages.schedule("s").await.unwrap();
     assert_eq!(schedule.next_at, Some(minute(2)));
     assert!(schedule.error.is_some());

@@ -141,7 +141,7 @@ async fn a_message_that_takes_workers_down_is_given_up(db: TestDb) {
             let now = node.clock.now();
             db.last_heard(tashika_domain::EffectId(id), now.minus(HOUR)).await;
             let lane = tashika_domain::Lane::DELIVERIES;
-            (rescuer.sweep_lane(&lane, &busy(), now).await.unwrap() > 0).then_some(())
+            (rescuer.sweep_lane(&lane, &busy(), now).await.unwrap().rescued > 0).then_some(())
         })
         .await;
     }
@@ -176,7 +176,7 @@ async fn a_worker_that_was_thought_dead_changes_nothing(db: TestDb) {
     until("a lease that can be taken away", async || {
         let now = node.clock.now();
         db.last_heard(tashika_domain::EffectId(id), now.minus(HOUR)).await;
-        (rescuer.sweep_lane(&lane, &busy(), now).await.unwrap() > 0).then_some(())
+        (rescuer.sweep_lane(&lane, &busy(), now).await.unwrap().rescued > 0).then_some(())
     })
     .await;
     let waiting = node.message(id).await;

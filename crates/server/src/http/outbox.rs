@@ -302,7 +302,7 @@ async fn release(
     for (lane, policy) in &face.lanes {
         if only.as_ref().is_none_or(|only| only == lane) {
             let swept = rescuer.sweep_lane(lane, policy, face.clock.now()).await;
-            released += swept.map_err(|error| unavailable(&error))?;
+            released += swept.map_err(|error| unavailable(&error))?.rescued;
         }
     }
     tracing::info!(who = client.0, released, "leases that had run out were given back");

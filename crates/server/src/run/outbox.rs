@@ -206,7 +206,8 @@ async fn release(
     };
     let mut released = 0;
     for lane in lanes {
-        released += rescuer.sweep_lane(&lane, config.lane(&lane), app.clock.now()).await?;
+        let swept = rescuer.sweep_lane(&lane, config.lane(&lane), app.clock.now()).await?;
+        released += swept.rescued;
     }
     say(out, json, &json!({ "released": released }), &format!("released {released}"))
 }

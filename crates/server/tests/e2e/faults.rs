@@ -18,6 +18,7 @@ mod webhooks;
 mod clocks;
 mod disks;
 mod kills;
+mod locks;
 mod network;
 mod pauses;
 mod postgres;
@@ -36,6 +37,13 @@ async fn held_by(url: &str, pid: u32) -> usize {
         "select count(*) from outbox where status = 'sending' and locked_by like '%:{pid}:%'"
     );
     crate::support::rows(url, &sql).await[0][0].parse().unwrap()
+}
+
+/// How many effects of a database were taken over from a process that was not heard of.
+async fn taken_over(url: &str) -> usize {
+    let sql = "select (select count(*) from outbox_attempts where outcome = 'lapsed')
+                    + (select count(*) from message_log where what = 'lapsed')";
+    crate::support::rows(url, sql).await[0][0].parse().unwrap()
 }
 
 fn seed() -> u64 {

@@ -13,17 +13,12 @@ use tashika_testkit::on_both;
 
 use super::load::Load;
 use super::town::{LEASE_SEC, Town};
-use super::{books, held_by, seed};
-use crate::support::{Server, Setup, rows};
+use super::{books, held_by, seed, taken_over};
+use crate::support::{Server, Setup};
 
 on_both!(suspended_for_longer_than_a_lease);
 
 const PAUSES: usize = 2;
-
-async fn lapsed(db: &TestDb) -> usize {
-    let sql = "select count(*) from outbox_attempts where outcome = 'lapsed'";
-    rows(&db.url(), sql).await[0][0].parse().unwrap()
-}
 
 /// Suspends a process that has effects in its hands.
 async fn suspend_in_the_middle(server: &Server, db: &TestDb) {
@@ -52,11 +47,10 @@ async fn suspended_for_longer_than_a_lease(db: TestDb) {
     clients.until_more(40).await;
     for pause in 0..PAUSES {
         let sleeper = &servers[pause % servers.len()];
-        let before = lapsed(&db).await;
         suspend_in_the_middle(sleeper, &db).await;
         if servers.len() > 1 {
             until("the other one to take over", async || {
-                (lapsed(&db).await > before).then_some(())
+                (held_by(&db.url(), sleeper.pid()).await == 0).then_some(())
             })
             .await;
             clients.until_more(20).await;
@@ -66,7 +60,7 @@ async fn suspended_for_longer_than_a_lease(db: TestDb) {
         clients.until_more(40).await;
     }
     clients.finish().await;
-    let taken_over = lapsed(&db).await;
+    let taken_over = taken_over(&db.url()).await;
     let title = format!(
         "{:?}, seed {seed}: {PAUSES} pauses of more than {} s with leases of {LEASE_SEC} s, {taken_over} effects taken over",
         db.dialect(),
