@@ -5,9 +5,9 @@
 //! answers, no proxy is used, answers are cut at a limit, and the request target is what the caller
 //! gave, byte for byte, which is why it is built on hyper and not on reqwest.
 //!
-//! One call is one request. hyper-util moves a request to another connection when the pooled one
-//! turned out to be closed before the request was written, and gives no other a second try; that is
-//! left on, since a queue would otherwise count an attempt for every connection that idled too long.
+//! One call is one request. A request moves to another connection when the one that was kept turned
+//! out to be closed before the request was written, and gets no other second try (`pool`): a queue
+//! would otherwise count an attempt for every connection that idled too long.
 //! A request that may have been written ends as [`Known::NoAnswer`], whatever happened then.
 //!
 //! It does not sign, does not judge status codes, and does not limit how many requests are under way.
@@ -15,6 +15,7 @@
 mod classify;
 mod connect;
 mod headers;
+mod pool;
 pub mod target;
 
 use std::fmt;
@@ -22,25 +23,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Uri;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tashika_domain::message::asked::{Headers, Method};
 use tokio::time::{Instant, timeout_at};
 
 use crate::guard::Guard;
-use crate::http::{IDLE_TIMEOUT, NoAnswer, NotSent};
+use crate::http::{NoAnswer, NotSent};
 
 use connect::Connector;
-use target::Target;
+use pool::{Place, Pool};
+use target::{BadUrl, Target};
 
 pub use connect::{Resolve, SystemResolver};
-
-/// More than `http` keeps: all the deliveries of a busy queue may go to one host, and a connection
-/// over the limit is closed after every request.
-const IDLE_CONNECTIONS_PER_HOST: usize = 128;
 
 /// How a courier behaves.
 #[derive(Clone, Debug)]
@@ -119,7 +115,7 @@ impl fmt::Debug for Known {
 /// Delivers: cheap to clone, connections are reused between deliveries and clones.
 #[derive(Clone)]
 pub struct Courier {
-    client: legacy::Client<Connector, Full<Bytes>>,
+    pool: Pool,
     max_timeout: Duration,
     connect_timeout: Duration,
     max_response: usize,
@@ -143,15 +139,8 @@ impl Courier {
     ) -> Result<Self, CourierError> {
         let tls = connect::tls(config.roots_pem.as_deref())?;
         let connector = Connector::new(config.guard, resolver, config.connect_timeout, tls);
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_PER_HOST)
-            // As QStash writes them; receivers that compare letter by letter exist.
-            .http1_title_case_headers(true)
-            .build(connector);
         Ok(Self {
-            client,
+            pool: Pool::new(connector),
             max_timeout: config.max_timeout,
             connect_timeout: config.connect_timeout,
             max_response: config.max_response,
@@ -165,7 +154,7 @@ impl Courier {
         let started = Instant::now();
         let limit = parcel.timeout.map_or(self.max_timeout, |given| given.min(self.max_timeout));
         let known = match request(parcel) {
-            Ok(request) => self.exchange(request, limit, started + limit).await,
+            Ok((place, request)) => self.exchange(&place, request, limit, started + limit).await,
             Err(why) => Known::NotSent(why),
         };
         Delivered { known, rtt: started.elapsed() }
@@ -173,29 +162,50 @@ impl Courier {
 
     async fn exchange(
         &self,
-        mut request: http::Request<Full<Bytes>>,
+        place: &Place,
+        request: http::Request<Full<Bytes>>,
         limit: Duration,
         deadline: Instant,
     ) -> Known {
-        // Filled in right before the request is given to a connection, and by the same task.
-        let connection = capture_connection(&mut request);
-        let response = match timeout_at(deadline, self.client.request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return classify::failure(&error, self.connect_timeout),
-            Err(_) if connection.connection_metadata().is_none() => {
-                return Known::NotSent(NotSent::ConnectTimeout(limit).to_string());
-            }
-            Err(_) => return Known::NoAnswer(NoAnswer::Timeout(limit).to_string()),
+        let mut progress = Progress::default();
+        match timeout_at(deadline, self.converse(place, request, &mut progress)).await {
+            Ok(known) => known,
+            Err(_) => match progress {
+                Progress { status: Some(status), .. } => {
+                    Known::NoAnswer(NoAnswer::BodyTimeout { status, after: limit }.to_string())
+                }
+                Progress { sent: true, .. } => {
+                    Known::NoAnswer(NoAnswer::Timeout(limit).to_string())
+                }
+                Progress { sent: false, .. } => {
+                    Known::NotSent(NotSent::ConnectTimeout(limit).to_string())
+                }
+            },
+        }
+    }
+
+    async fn converse(
+        &self,
+        place: &Place,
+        request: http::Request<Full<Bytes>>,
+        progress: &mut Progress,
+    ) -> Known {
+        let (mut line, response) = match self.pool.send(place, request, &mut progress.sent).await {
+            Ok(answered) => answered,
+            Err(broken) => return classify::failure(&broken, self.connect_timeout),
         };
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
-        match timeout_at(deadline, self.read(body)).await {
-            Ok(Ok((body, truncated))) => {
+        progress.status = Some(status);
+        match line.drive(self.read(body)).await {
+            Ok((body, truncated)) => {
+                if !truncated {
+                    self.pool.keep(line).await;
+                }
                 let headers = headers::incoming(&head.headers);
                 Known::Answered { status, headers, body, truncated }
             }
-            Ok(Err(cause)) => Known::NoAnswer(NoAnswer::BodyBroken { status, cause }.to_string()),
-            Err(_) => Known::NoAnswer(NoAnswer::BodyTimeout { status, after: limit }.to_string()),
+            Err(cause) => Known::NoAnswer(NoAnswer::BodyBroken { status, cause }.to_string()),
         }
     }
 
@@ -215,8 +225,18 @@ impl Courier {
     }
 }
 
-fn request(parcel: Parcel<'_>) -> Result<http::Request<Full<Bytes>>, String> {
+/// How far a delivery has come.
+#[derive(Default)]
+struct Progress {
+    /// The request may have left.
+    sent: bool,
+    /// What was answered, once the head of the answer is there.
+    status: Option<u16>,
+}
+
+fn request(parcel: Parcel<'_>) -> Result<(Place, http::Request<Full<Bytes>>), String> {
     let target = Target::parse(parcel.url).map_err(|error| error.to_string())?;
+    let place = Place::of(&target.uri).ok_or_else(|| BadUrl::Host.to_string())?;
     let headers = headers::outgoing(&parcel, &target).map_err(|error| error.to_string())?;
     let mut request = http::Request::new(Full::new(parcel.body));
     *request.method_mut() = match parcel.method {
@@ -226,7 +246,8 @@ fn request(parcel: Parcel<'_>) -> Result<http::Request<Full<Bytes>>, String> {
         Method::Patch => http::Method::PATCH,
         Method::Delete => http::Method::DELETE,
     };
-    *request.uri_mut() = target.uri;
+    // The place is told by the connection and by `Host`.
+    *request.uri_mut() = target.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
     *request.headers_mut() = headers;
-    Ok(request)
+    Ok((place, request))
 }

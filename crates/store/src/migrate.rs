@@ -85,6 +85,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0011_lists.sqlite.sql"),
         postgres: include_str!("../migrations/0011_lists.pg.sql"),
     },
+    Migration {
+        version: 12,
+        name: "spelled_checks",
+        sqlite: include_str!("../migrations/0012_spelled_checks.sqlite.sql"),
+        postgres: include_str!("../migrations/0012_spelled_checks.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

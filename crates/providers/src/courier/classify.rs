@@ -4,28 +4,19 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use hyper_util::client::legacy;
-
 use crate::http::classify::{chain, innermost, tls_error};
 use crate::http::{NoAnswer, NotSent};
 
 use super::Known;
 use super::connect::ConnectError;
+use super::pool::Broken;
 
 /// What a request that ended before the head of an answer proves.
-pub(super) fn failure(error: &legacy::Error, connect_timeout: Duration) -> Known {
-    if error.is_connect() {
-        return no_connection(error, connect_timeout);
-    }
-    // hyper says "canceled" of a request that never left the queue in front of its connection, and
-    // of no other: it gives the request back with it.
-    let unwritten = chain(error)
-        .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled));
-    let why = innermost(error);
-    if unwritten {
-        Known::NotSent(NotSent::Unreachable(why).to_string())
-    } else {
-        Known::NoAnswer(NoAnswer::Broken(why).to_string())
+pub(super) fn failure(broken: &Broken, connect_timeout: Duration) -> Known {
+    match broken {
+        Broken::NotConnected(error) => no_connection(error, connect_timeout),
+        Broken::NotWritten(error) => Known::NotSent(NotSent::Unreachable(text(error)).to_string()),
+        Broken::Lost(error) => Known::NoAnswer(NoAnswer::Broken(text(error)).to_string()),
     }
 }
 

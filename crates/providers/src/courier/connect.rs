@@ -100,7 +100,7 @@ pub(super) struct Connector {
     timeout: Duration,
 }
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Connector {
     pub(super) fn new(

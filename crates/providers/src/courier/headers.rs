@@ -1,6 +1,6 @@
 //! Headers of requests and of answers.
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tashika_domain::message::asked::{Headers, Method};
 use tashika_domain::message::names::canonical;
@@ -33,7 +33,7 @@ const NOT_FORWARDED: [&str; 13] = [
 #[error("the request cannot be written as HTTP: header {0:?}")]
 pub(super) struct BadHeader(String);
 
-/// The headers of a delivery, but for `Host`, which the client adds.
+/// The headers of a delivery.
 pub(super) fn outgoing(parcel: &Parcel<'_>, target: &Target) -> Result<HeaderMap, BadHeader> {
     let mut headers = HeaderMap::with_capacity(parcel.headers.len() + parcel.own.len() + 3);
     let hop: Vec<&str> = (parcel.headers.iter())
@@ -64,6 +64,8 @@ pub(super) fn outgoing(parcel: &Parcel<'_>, target: &Target) -> Result<HeaderMap
     if usually || !parcel.body.is_empty() {
         headers.insert(CONTENT_LENGTH, parcel.body.len().into());
     }
+    let place = target.uri.authority().map_or("", |authority| authority.as_str());
+    headers.insert(HOST, header_value("host", place)?);
     Ok(headers)
 }
 

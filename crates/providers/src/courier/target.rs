@@ -5,6 +5,9 @@
 //! (`/a/../b` becomes `/b`, a space becomes `%20`), so one is asked only about the host, where tidying
 //! is the point: the guard has to see the address that is dialled.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -54,25 +57,62 @@ impl Target {
             Some((user, place)) => (Some(user), place),
             None => (None, authority),
         };
-        let read = Url::parse(&format!("{scheme}://{place}/")).map_err(|_| BadUrl::Host)?;
-        let host = read.host().ok_or(BadUrl::Host)?.to_owned();
-        let place = match read.port() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_string(),
-        };
+        let Place { host, authority } = Place::read(format!("{scheme}://{place}/"))?;
         Ok(Self {
-            uri: uri(scheme, place, target)?,
+            uri: uri(scheme, authority, target)?,
             host,
             authorization: user.filter(|user| !user.is_empty()).map(basic).transpose()?,
         })
     }
 }
 
-fn uri(scheme: Scheme, place: String, target: &str) -> Result<Uri, BadUrl> {
+thread_local! {
+    /// Places that were read before: messages go to few of them, and reading one takes longer than all
+    /// the rest of a URL.
+    static READ: RefCell<HashMap<String, Place>> = RefCell::default();
+}
+/// Places that a thread remembers, at most, and how long they may be.
+const REMEMBERED: usize = 256;
+const REMEMBERED_LENGTH: usize = 512;
+
+/// Host and port, as they are dialled.
+#[derive(Clone)]
+struct Place {
+    host: Host<String>,
+    authority: Authority,
+}
+
+impl Place {
+    /// Reads a URL that has no path.
+    fn read(root: String) -> Result<Self, BadUrl> {
+        if let Some(known) = READ.with_borrow(|known| known.get(&root).cloned()) {
+            return Ok(known);
+        }
+        let read = Url::parse(&root).map_err(|_| BadUrl::Host)?;
+        let host = read.host().ok_or(BadUrl::Host)?.to_owned();
+        let authority = match read.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_string(),
+        };
+        let authority = Authority::try_from(authority).map_err(|_| BadUrl::Host)?;
+        let place = Self { host, authority };
+        if root.len() <= REMEMBERED_LENGTH {
+            READ.with_borrow_mut(|known| {
+                if known.len() >= REMEMBERED {
+                    known.clear();
+                }
+                known.insert(root, place.clone());
+            });
+        }
+        Ok(place)
+    }
+}
+
+fn uri(scheme: Scheme, authority: Authority, target: &str) -> Result<Uri, BadUrl> {
     let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
     let mut parts = http::uri::Parts::default();
     parts.scheme = Some(scheme);
-    parts.authority = Some(Authority::try_from(place).map_err(|_| BadUrl::Host)?);
+    parts.authority = Some(authority);
     parts.path_and_query = Some(PathAndQuery::try_from(target).map_err(|_| BadUrl::Target)?);
     Uri::from_parts(parts).map_err(|_| BadUrl::Target)
 }

@@ -21,6 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::HeaderValue;
 use http::header::CACHE_CONTROL;
 use tashika_engine::Clock;
+use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 use utoipa::openapi::OpenApi;
@@ -100,13 +101,13 @@ impl Shell {
         let document = exact::document(&api, &self.facts);
         let pages = docs::routes(&api, &document, !self.auth.is_open());
         let limit = self.edge.0.body.bytes;
-        let router = protected
-            .merge(open)
-            .merge(pages)
-            .layer(DefaultBodyLimit::max(limit))
-            .layer(CsrfLayer::new().with_rejection_response(cross_site))
+        // In one piece: each layer of a router is another box, cloned for every request.
+        let shell = ServiceBuilder::new()
+            .layer(from_fn_with_state(self.edge, edge::pass))
             .layer(CatchPanicLayer::custom(problem::of_panic))
-            .layer(from_fn_with_state(self.edge, edge::pass));
+            .layer(CsrfLayer::new().with_rejection_response(cross_site))
+            .layer(DefaultBodyLimit::max(limit));
+        let router = protected.merge(open).merge(pages).layer(shell);
         #[cfg(debug_assertions)]
         for path in exact::undocumented(&router, &document) {
             tracing::error!(path, "a route is not part of the API's description");

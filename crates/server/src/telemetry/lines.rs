@@ -4,13 +4,15 @@
 //! A server that is asked ten thousand times a second writes twenty thousand of them, so they are
 //! written straight into the line: the library's own format parses each span's fields again for it.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
+use tashika_domain::Timestamp;
+use tashika_engine::Clock;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -50,27 +52,53 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         writer.write_str("{\"timestamp\":\"")?;
-        SystemTime.format_time(&mut writer)?;
+        write_time(&mut writer, Clock::System.now())?;
         let metadata = event.metadata();
-        write!(writer, "\",\"level\":\"{}\",", metadata.level())?;
+        writer.write_str("\",\"level\":\"")?;
+        writer.write_str(metadata.level().as_str())?;
+        writer.write_str("\",")?;
         context.format_fields(writer.by_ref(), event)?;
-        write!(writer, ",\"target\":\"{}\"", metadata.target())?;
+        writer.write_str(",\"target\":\"")?;
+        writer.write_str(metadata.target())?;
+        writer.write_char('"')?;
         let span = match event.parent() {
             Some(id) => context.span(id),
             None if event.is_root() => None,
             None => context.lookup_current(),
         };
         if let Some(span) = span {
-            write!(writer, ",\"span\":{{\"name\":\"{}\"", span.name())?;
+            writer.write_str(",\"span\":{\"name\":\"")?;
+            writer.write_str(span.name())?;
+            writer.write_char('"')?;
             let extensions = span.extensions();
             let fields = extensions.get::<FormattedFields<Fields>>();
             if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
-                write!(writer, ",{fields}")?;
+                writer.write_char(',')?;
+                writer.write_str(fields)?;
             }
             writer.write_char('}')?;
         }
         writer.write_str("}\n")
     }
+}
+
+thread_local! {
+    /// The second that was last written, and its text.
+    static SECOND: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+}
+
+/// RFC 3339, to the microsecond. Within a second only the fraction is new.
+fn write_time(writer: &mut Writer<'_>, now: Timestamp) -> fmt::Result {
+    let micros = now.as_micros();
+    let second = micros.div_euclid(1_000_000);
+    SECOND.with_borrow_mut(|(known, text)| {
+        if *known != second {
+            let at = jiff::Timestamp::from_second(second).map_err(|_| fmt::Error)?;
+            *text = at.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+            *known = second;
+        }
+        write!(writer, "{text}.{:06}Z", micros.rem_euclid(1_000_000))
+    })
 }
 
 /// Writes fields as they come.
@@ -92,11 +120,11 @@ impl Pairs<'_> {
         field: &Field,
         value: impl FnOnce(&mut Writer<'_>) -> fmt::Result,
     ) -> fmt::Result {
-        let comma = if self.follows { "," } else { "" };
+        self.writer.write_str(if self.follows { ",\"" } else { "\"" })?;
         self.follows = true;
         // Names of fields are Rust's, `r#type` among them.
-        let name = field.name().trim_start_matches("r#");
-        write!(self.writer, "{comma}\"{name}\":")?;
+        self.writer.write_str(field.name().trim_start_matches("r#"))?;
+        self.writer.write_str("\":")?;
         value(&mut self.writer)
     }
 }
@@ -143,6 +171,11 @@ struct Escaped<'a, 'writer>(&'a mut Writer<'writer>);
 
 impl fmt::Write for Escaped<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Almost no text has any of these; the letters beyond ASCII are looked at one by one.
+        let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+        if text.bytes().all(plain) {
+            return self.0.write_str(text);
+        }
         let mut rest = text;
         let special = |c: char| c == '"' || c == '\\' || c.is_control();
         while let Some(at) = rest.find(special) {

@@ -27,7 +27,8 @@ async fn an_empty_database_is_migrated_once(db: Db) {
             "renders",
             "watch",
             "console",
-            "lists"
+            "lists",
+            "spelled_checks"
         ]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());

@@ -153,12 +153,21 @@ fn condition_of(index: &str) -> String {
 
 /// PostgreSQL rewrites conditions: this takes the rewriting back, and all that means nothing.
 fn plain(condition: &str) -> String {
-    condition
+    let stripped: String = condition
         .replace("::text", "")
         .replace("= any (array[", "in (")
         .replace("<> all (array[", "not in (")
         .replace("])", ")")
         .chars()
         .filter(|c| !c.is_whitespace() && !"()".contains(*c))
-        .collect()
+        .collect();
+    listed(stripped)
+}
+
+/// Where SQLite would build a tree for a list, its checks spell the list out: `x='a'orx='b'`.
+fn listed(condition: String) -> String {
+    let Some((_, rest)) = condition.split_once("'or") else { return condition };
+    let Some((column, _)) = rest.split_once("='") else { return condition };
+    let joined = condition.replace(&format!("'or{column}='"), "','");
+    joined.replacen(&format!("{column}='"), &format!("{column}in'"), 1)
 }

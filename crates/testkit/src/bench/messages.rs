@@ -18,15 +18,16 @@ use tashika_domain::Changes;
 use tashika_domain::message::{Asked, Draft, accept};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::process::Child;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::messages_sink::Sink;
+use super::messages_sink::{self, Sink};
 use super::webhooks_bare::Bare;
 use super::{Figure, Maker, Options, World, per_second, quantile, server};
 
 /// Published and not yet delivered, at most: the rate that counts is that of deliveries.
-const AHEAD: u64 = 2000;
+const AHEAD: usize = 2000;
 /// Messages that wait for another day.
 const DELAYED: usize = 1_000_000;
 /// For the pick-up.
@@ -41,6 +42,7 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
     let accepting = bare_accepting(world, options.callers, span).await?;
     let delivering = bare_delivering(sink.address, options.callers, span).await?;
     let answering = raw_answering(&sink, options.callers, span).await?;
+    let both = bare_both(world, &sink, options.callers, span).await?;
 
     let few = tashika(world, &mut sink, options.callers, span).await?;
     delay(world, DELAYED).await?;
@@ -48,7 +50,7 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
 
     let limit = accepting.min(delivering);
     let note = format!(
-        "bare: accepting {accepting:.0}, delivering {delivering:.0}; the destination answers {answering:.0}"
+        "bare: accepting {accepting:.0}, delivering {delivering:.0}, both {both:.0}; the destination answers {answering:.0}"
     );
     let name = world.name();
     let mut figures = vec![Figure::rate(
@@ -60,6 +62,9 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
     )];
     let what = format!("… with {DELAYED} delayed ones waiting");
     figures.push(Figure::rate(name, what, many.rate, few.rate, "limit: without them".into()));
+    let what = "message delivered, the server's processor time";
+    let note = "without the database's own, if it is another process";
+    figures.push(Figure::plain(name, what, "µs", few.processor.as_secs_f64() * 1e6, note));
     for (when, mut run) in [("idle", few), ("idle, delayed ones waiting", many)] {
         for (quantile_name, share) in [("p50", 0.50), ("p99", 0.99)] {
             let what = format!("message picked up {quantile_name}, {when}");
@@ -73,6 +78,8 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
 
 struct Run {
     rate: f64,
+    /// Of the server, per message.
+    processor: Duration,
     pick_up: Vec<Duration>,
 }
 
@@ -87,10 +94,25 @@ async fn tashika(
     let (mut process, _) = server::start(world, &["serve"], &settings).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], server::PORT));
     let request = publish_request(sink.address);
+    let (before, used) = (sink.counts.received.load(Ordering::Relaxed), processor(&process)?);
     let rate = delivered(address, &request, sink, connections, span).await?;
+    let messages = sink.counts.received.load(Ordering::Relaxed) - before;
+    let processor = (processor(&process)? - used).div_f64(messages as f64);
     let pick_up = pick_up(address, &request, sink).await?;
     process.kill().await?;
-    Ok(Run { rate, pick_up })
+    Ok(Run { rate, processor, pick_up })
+}
+
+/// The processor time that a process has used.
+fn processor(process: &Child) -> anyhow::Result<Duration> {
+    let id = process.id().context("the server has ended")?;
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // Its name, in parentheses, may hold anything; user and system time are fields 14 and 15.
+    let (_, fields) = stat.rsplit_once(')').context("an unknown kind of /proc")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>()?;
+    // A hundredth of a second each, on every Linux that has not been built otherwise.
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 fn publish_request(to: SocketAddr) -> Vec<u8> {
@@ -110,27 +132,27 @@ async fn delivered(
     connections: usize,
     span: Duration,
 ) -> anyhow::Result<f64> {
-    let published = Arc::new(AtomicU64::new(sink.received.load(Ordering::Relaxed)));
+    let published = Arc::new(AtomicU64::new(sink.counts.received.load(Ordering::Relaxed)));
+    sink.counts.room.forget_permits(usize::MAX);
+    sink.counts.room.add_permits(AHEAD);
     let mut tasks = JoinSet::<anyhow::Result<()>>::new();
     for _ in 0..connections {
         let mut line = Line::connect(address, request).await?;
-        let (published, received) = (Arc::clone(&published), Arc::clone(&sink.received));
+        let (published, counts) = (Arc::clone(&published), Arc::clone(&sink.counts));
         tasks.spawn(async move {
             loop {
-                while published.load(Ordering::Relaxed) > received.load(Ordering::Relaxed) + AHEAD {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+                counts.room.acquire().await?.forget();
                 published.fetch_add(1, Ordering::Relaxed);
                 line.exchange().await?;
             }
         });
     }
-    let rate = watched(&mut tasks, &sink.received, span).await?;
+    let rate = watched(&mut tasks, &sink.counts.received, span).await?;
     tasks.shutdown().await;
     let last = published.load(Ordering::Relaxed);
     let deadline = Instant::now() + Duration::from_secs(60);
     // Requests that were cut off may or may not have been taken.
-    while sink.received.load(Ordering::Relaxed) + u64::try_from(connections)? < last {
+    while sink.counts.received.load(Ordering::Relaxed) + u64::try_from(connections)? < last {
         anyhow::ensure!(Instant::now() < deadline, "messages were not delivered");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -145,7 +167,7 @@ async fn pick_up(
 ) -> anyhow::Result<Vec<Duration>> {
     let mut line = Line::connect(address, request).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    while sink.arrivals.try_recv().is_ok() {}
+    sink.counts.told.store(true, Ordering::Relaxed);
     let mut samples = Vec::with_capacity(SAMPLES);
     for _ in 0..SAMPLES {
         tokio::time::sleep(PAUSE).await;
@@ -155,6 +177,7 @@ async fn pick_up(
         let arrived = arrival.context("no delivery")?.context("the destination is gone")?;
         samples.push(arrived.saturating_duration_since(began));
     }
+    sink.counts.told.store(false, Ordering::Relaxed);
     Ok(samples)
 }
 
@@ -180,31 +203,71 @@ async fn watched(
 }
 
 async fn bare_accepting(world: &World, connections: usize, span: Duration) -> anyhow::Result<f64> {
-    let bare = Bare::start(world).await?;
-    let request = format!(
-        "POST /webhooks/stripe HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n",
-        BODY.len()
-    );
+    let bare = Bare::start(world, None).await?;
+    let (request, id_at) = bare_request();
     let (counter, number) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(1)));
     let mut tasks = JoinSet::<anyhow::Result<()>>::new();
     for _ in 0..connections {
-        let mut line = Line::connect(bare.address, &[]).await?;
+        let mut line = Line::connect(bare.address, &request).await?;
         let (counter, number) = (Arc::clone(&counter), Arc::clone(&number));
-        let request = request.clone();
         tasks.spawn(async move {
             loop {
-                // Each is another event to it.
-                let id = format!("{:016x}", number.fetch_add(1, Ordering::Relaxed));
-                line.request.clear();
-                line.request.extend_from_slice(request.as_bytes());
-                line.request.extend_from_slice(BODY.replace(&"0".repeat(16), &id).as_bytes());
+                number_event(&mut line.request[id_at..], number.fetch_add(1, Ordering::Relaxed))?;
                 line.exchange().await?;
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
     let rate = watched(&mut tasks, &counter, span).await;
+    tasks.shutdown().await;
+    bare.stop().await?;
+    rate
+}
+
+/// A request to the bare handler, and where the number of its event is.
+fn bare_request() -> (Vec<u8>, usize) {
+    let request = format!(
+        "POST /webhooks/stripe HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    let at = request.find("evt_").map_or(0, |at| at + "evt_".len());
+    (request.into_bytes(), at)
+}
+
+/// Each request is about another event.
+fn number_event(mut place: &mut [u8], number: u64) -> std::io::Result<()> {
+    std::io::Write::write_fmt(&mut place, format_args!("{number:016x}"))
+}
+
+/// Accepting and delivering in one process with nothing in between: what comes in is durable before
+/// it is answered, then it is sent on, and nobody notes what became of it. No queue, but the best that
+/// one on these libraries could come near to.
+async fn bare_both(
+    world: &World,
+    sink: &Sink,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<f64> {
+    let bare = Bare::start(world, Some(sink.address)).await?;
+    let (request, id_at) = bare_request();
+    // Other events than those of the handler that only accepts.
+    let number = Arc::new(AtomicU64::new(1 << 40));
+    sink.counts.room.forget_permits(usize::MAX);
+    sink.counts.room.add_permits(AHEAD);
+    let mut tasks = JoinSet::<anyhow::Result<()>>::new();
+    for _ in 0..connections {
+        let mut line = Line::connect(bare.address, &request).await?;
+        let (counts, number) = (Arc::clone(&sink.counts), Arc::clone(&number));
+        tasks.spawn(async move {
+            loop {
+                counts.room.acquire().await?.forget();
+                number_event(&mut line.request[id_at..], number.fetch_add(1, Ordering::Relaxed))?;
+                line.exchange().await?;
+            }
+        });
+    }
+    let rate = watched(&mut tasks, &sink.counts.received, span).await;
     tasks.shutdown().await;
     bare.stop().await?;
     rate
@@ -251,7 +314,7 @@ async fn raw_answering(sink: &Sink, connections: usize, span: Duration) -> anyho
             }
         });
     }
-    let rate = watched(&mut tasks, &sink.received, span).await;
+    let rate = watched(&mut tasks, &sink.counts.received, span).await;
     tasks.shutdown().await;
     rate
 }
@@ -312,15 +375,8 @@ impl Line {
     }
 
     fn is_answered(&self) -> anyhow::Result<bool> {
-        let answer = std::str::from_utf8(&self.answer)?;
-        let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Ok(false) };
-        anyhow::ensure!(head.starts_with("HTTP/1.1 2"), "the server answered {answer}");
-        let length = head
-            .lines()
-            .find_map(|line| {
-                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
-            })
-            .unwrap_or(0usize);
-        Ok(body.len() >= length)
+        let begins = self.answer.len() < 10 || self.answer.starts_with(b"HTTP/1.1 2");
+        anyhow::ensure!(begins, "the server answered {}", String::from_utf8_lossy(&self.answer));
+        Ok(messages_sink::request(&self.answer).is_some())
     }
 }

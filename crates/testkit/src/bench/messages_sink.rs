@@ -2,45 +2,54 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) struct Sink {
     pub address: SocketAddr,
-    pub received: Arc<AtomicU64>,
-    /// When each message came, for whoever measures single ones.
+    pub counts: Arc<Counts>,
+    /// When each message came, while somebody measures single ones.
     pub arrivals: mpsc::UnboundedReceiver<Instant>,
     _serving: JoinSet<()>,
+}
+
+/// What the destination knows of messages.
+pub(crate) struct Counts {
+    pub received: AtomicU64,
+    /// One more for every message that has come: whoever publishes no faster than that waits here.
+    pub room: Semaphore,
+    /// Whether arrivals are told.
+    pub told: AtomicBool,
 }
 
 impl Sink {
     pub async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let received = Arc::new(AtomicU64::new(0));
+        let counts = Arc::new(Counts {
+            received: AtomicU64::new(0),
+            room: Semaphore::new(0),
+            told: AtomicBool::new(false),
+        });
         let (told, arrivals) = mpsc::unbounded_channel();
         let mut serving = JoinSet::new();
-        let counter = Arc::clone(&received);
+        let counter = Arc::clone(&counts);
         serving.spawn(async move {
             let mut lines = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 lines.spawn(answer(stream, Arc::clone(&counter), told.clone()));
             }
         });
-        Ok(Self { address, received, arrivals, _serving: serving })
+        Ok(Self { address, counts, arrivals, _serving: serving })
     }
 }
 
-async fn answer(
-    mut stream: TcpStream,
-    received: Arc<AtomicU64>,
-    told: mpsc::UnboundedSender<Instant>,
-) {
+async fn answer(mut stream: TcpStream, counts: Arc<Counts>, told: mpsc::UnboundedSender<Instant>) {
     stream.set_nodelay(true).ok();
     let mut buffer: Vec<u8> = Vec::with_capacity(16 * 1024);
     loop {
@@ -51,16 +60,19 @@ async fn answer(
             }
         };
         buffer.drain(..length);
-        received.fetch_add(1, Ordering::Relaxed);
-        told.send(Instant::now()).ok();
+        counts.received.fetch_add(1, Ordering::Relaxed);
+        counts.room.add_permits(1);
+        if counts.told.load(Ordering::Relaxed) {
+            told.send(Instant::now()).ok();
+        }
         if stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.is_err() {
             return;
         }
     }
 }
 
-/// The length of the first whole request in the buffer.
-fn request(buffer: &[u8]) -> Option<usize> {
+/// The length of the first whole request, or answer, in the buffer.
+pub(crate) fn request(buffer: &[u8]) -> Option<usize> {
     const LENGTH: &[u8] = b"content-length: ";
     let end = buffer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = &buffer[..end];

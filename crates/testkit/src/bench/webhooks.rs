@@ -60,7 +60,7 @@ async fn bare(
     connections: usize,
     span: Duration,
 ) -> anyhow::Result<f64> {
-    let bare = Bare::start(world).await?;
+    let bare = Bare::start(world, None).await?;
     let rate = load.closed(bare.address, connections, span).await.context("the bare handler")?;
     bare.stop().await?;
     Ok(rate)

@@ -9,7 +9,11 @@ use std::time::{Duration, SystemTime};
 use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 use tashika_engine::Ids;
@@ -41,7 +45,8 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    pub async fn start(world: &World) -> anyhow::Result<Self> {
+    /// `deliver_to`: what was accepted is sent there, and that is all.
+    pub async fn start(world: &World, deliver_to: Option<SocketAddr>) -> anyhow::Result<Self> {
         let (send, receive) = mpsc::channel(16_384);
         let (stop, stopped) = oneshot::channel();
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -64,7 +69,7 @@ impl Bare {
                 let maker = Maker::new();
                 let router = axum::Router::new()
                     .route("/webhooks/stripe", post(take))
-                    .with_state(Face { send, ids: maker.ids });
+                    .with_state(Face { send, ids: maker.ids, out: deliver_to.map(Out::new) });
                 let serving = axum::serve(TcpListener::from_std(listener)?, router);
                 tokio::select! {
                     served = serving => Ok(served?),
@@ -92,6 +97,36 @@ impl Bare {
 struct Face {
     send: mpsc::Sender<Waiting>,
     ids: Ids,
+    out: Option<Out>,
+}
+
+/// Sends on what was accepted.
+#[derive(Clone)]
+struct Out {
+    client: Client<HttpConnector, Full<Bytes>>,
+    to: Uri,
+}
+
+impl Out {
+    fn new(to: SocketAddr) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let to = Uri::builder().scheme("http").authority(to.to_string()).path_and_query("/hook");
+        Self { client, to: to.build().expect("an address makes a URL") }
+    }
+
+    fn deliver(&self, body: Bytes) {
+        let out = self.clone();
+        tokio::spawn(async move {
+            let mut request = http::Request::new(Full::new(body));
+            *request.method_mut() = http::Method::POST;
+            *request.uri_mut() = out.to;
+            let json = http::HeaderValue::from_static("application/json");
+            request.headers_mut().insert(http::header::CONTENT_TYPE, json);
+            if let Ok(answer) = out.client.request(request).await {
+                answer.into_body().collect().await.ok();
+            }
+        });
+    }
 }
 
 #[derive(Deserialize)]
@@ -107,9 +142,12 @@ async fn take(State(face): State<Face>, body: Bytes) -> StatusCode {
     };
     let (event_id, event_type) = (id.to_owned(), kind.to_owned());
     let (tell, told) = oneshot::channel();
-    let waiting = Waiting { id: face.ids.uuid(), event_id, event_type, body, tell };
+    let waiting = Waiting { id: face.ids.uuid(), event_id, event_type, body: body.clone(), tell };
     if face.send.send(waiting).await.is_err() || told.await.is_err() {
         return StatusCode::SERVICE_UNAVAILABLE;
+    }
+    if let Some(out) = &face.out {
+        out.deliver(body);
     }
     StatusCode::NO_CONTENT
 }

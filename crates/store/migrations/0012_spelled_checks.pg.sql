@@ -1,0 +1,1 @@
+-- Nothing: PostgreSQL compares with a list in place. See the SQLite twin.
