@@ -1,5 +1,5 @@
 -- SQLite builds a tree in memory for every `in` with more than two values, for every row that is written, and a check is evaluated for every
--- row that is written. That was a quarter of what the writer did. The same conditions without a list cost nothing that can be measured.
+-- row that is written: seven trees for each message, a quarter of the writer's time and more. The same conditions without a list need none.
 -- Nothing that is stored changes, so the tables stay where they are (https://sqlite.org/lang_altertable.html, "simpler and faster procedure").
 
 pragma writable_schema = on;

@@ -35,6 +35,7 @@ const IDLE_CONNECTIONS_PER_HOST: usize = 128;
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 type Body = Full<Bytes>;
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Where a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +73,7 @@ pub(super) struct Line {
     place: Place,
     sender: SendRequest<Body>,
     /// `None` when it has ended. What still waited for it has learnt that then.
-    connection: Option<Pin<Box<Connection<MaybeHttpsStream<TokioIo<TcpStream>>, Body>>>>,
+    connection: Option<Pin<Box<Connection<Stream, Body>>>>,
 }
 
 impl Line {

@@ -128,3 +128,16 @@ async fn a_simulated_store_passes_its_gate_around_every_write() {
     drop(store);
     assert_eq!(row(&db.open().await, id(1)).await.status, Status::Succeeded);
 }
+
+/// A list of more than two values in a check is a tree in memory for every row that is written.
+#[tokio::test]
+async fn rows_of_the_queue_are_written_without_building_trees() {
+    let db = Db::sqlite();
+    db.open().await;
+    for table in ["outbox", "idempo_ledger", "messages", "message_log", "webhook_events"] {
+        let steps = db.sql(&format!("explain insert into {table} default values")).await.unwrap();
+        let step = |name: &str| steps.iter().any(|row| row[1].as_deref() == Some(name));
+        assert!(step("Insert") || step("IdxInsert"), "{table}: {steps:?}");
+        assert!(!step("OpenEphemeral"), "{table}: {steps:?}");
+    }
+}
