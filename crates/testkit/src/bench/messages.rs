@@ -97,7 +97,8 @@ async fn tashika(
     let (before, used) = (sink.counts.received.load(Ordering::Relaxed), processor(&process)?);
     let rate = delivered(address, &request, sink, connections, span).await?;
     let messages = sink.counts.received.load(Ordering::Relaxed) - before;
-    let processor = (processor(&process)? - used).div_f64(messages as f64);
+    let spent = processor(&process)?.saturating_sub(used);
+    let processor = spent / u32::try_from(messages.max(1))?;
     let pick_up = pick_up(address, &request, sink).await?;
     process.kill().await?;
     Ok(Run { rate, processor, pick_up })
