@@ -81,7 +81,7 @@ impl MessageHandler {
     async fn load(&self, id: Uuid) -> Result<Option<Message>, StoreError> {
         match self.recent.take(id) {
             Some(message) => Ok(Some(message)),
-            None => self.store.message(id).await,
+            None => Box::pin(self.store.message(id)).await,
         }
     }
 
@@ -97,7 +97,7 @@ impl MessageHandler {
         // ended since, or been cancelled while it was put off.
         let found = if job.effect.fence > 1 {
             self.recent.take(id);
-            self.store.message(id).await
+            Box::pin(self.store.message(id)).await
         } else {
             self.load(id).await
         };
@@ -139,7 +139,8 @@ impl MessageHandler {
     async fn prepare(&self, job: &Job<'_>) -> Result<(String, u32), StoreError> {
         let key = self.keys.current(job.now).await?;
         let failures = job.effect.attempts;
-        let lapses = if failures > 0 { self.store.lapses(job.effect.id.0).await? } else { 0 };
+        let lapses =
+            if failures > 0 { Box::pin(self.store.lapses(job.effect.id.0)).await? } else { 0 };
         Ok((key, failures.saturating_sub(lapses)))
     }
 
@@ -194,8 +195,11 @@ impl MessageHandler {
         let Note { came, response } = note.cloned().unwrap_or_else(|| without_answer(ending));
         let came = if is_own(&message) { of_our_own(came, response.status, ending) } else { came };
         let failures = ending.effect.attempts;
-        let lapses =
-            if failures > 0 || came == Came::Lapsed { self.store.lapses(id).await? } else { 0 };
+        let lapses = if failures > 0 || came == Came::Lapsed {
+            Box::pin(self.store.lapses(id)).await?
+        } else {
+            0
+        };
         let attempt = Attempted {
             came,
             response,

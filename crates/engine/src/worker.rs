@@ -32,6 +32,9 @@ const SETTLE_RETRY: Duration = Duration::from_millis(250);
 /// else got ahead; this often is a defect.
 const DECISIONS_MAX: u32 = 100;
 
+// What is rare is boxed: an effect's future is moved several times before it runs, and is as large as the largest of what it
+// may have to wait for.
+
 /// Performs a claimed effect and settles it, and whatever its settlement puts into our hands.
 ///
 /// `clearance` is what the ledger said about it, if it has been asked.
@@ -67,7 +70,9 @@ async fn perform_one(
         match work.catch_unwind().await {
             Ok(next) => next,
             // Beside its attempt: over the digest, or while settling. Its help is not asked again.
-            Err(panic) => settle(engine, &effect, None, panicked(&*panic), began_at).await,
+            Err(panic) => {
+                Box::pin(settle(engine, &effect, None, panicked(&*panic), began_at)).await
+            }
         }
     }
     .instrument(span)
@@ -86,24 +91,24 @@ async fn perform_once(
         // Perhaps a newer process knows it: a failure like any other, not a refusal.
         let reason = Reason::new(effect::NO_HANDLER, "no handler knows this kind of effect");
         let tried = Tried::new(Outcome::Busy { reason, retry_in: None });
-        return settle(engine, effect, None, tried, began_at).await;
+        return Box::pin(settle(engine, effect, None, tried, began_at)).await;
     };
     let clearance = match clearance {
         Some(clearance) => clearance,
-        None => ask_ledger(engine, effect, &*handler).await,
+        None => Box::pin(ask_ledger(engine, effect, &*handler)).await,
     };
     match clearance {
         Clearance::Send => {}
         Clearance::AlreadySucceeded => {
-            settle_from_ledger(engine, effect).await;
+            Box::pin(settle_from_ledger(engine, effect)).await;
             return None;
         }
         Clearance::Conflict => {
-            settle_conflict(engine, effect).await;
+            Box::pin(settle_conflict(engine, effect)).await;
             return None;
         }
     }
-    if !is_ours(engine, effect).await {
+    if !Box::pin(is_ours(engine, effect)).await {
         counter!("outbox_processed_total", "outcome" => "lost_lease").increment(1);
         tracing::warn!(outbox_id = %effect.id, "the lease was lost before the effect had its turn");
         return None;
@@ -111,7 +116,7 @@ async fn perform_once(
     let started_at = engine.clock.now();
     let tried = attempt(&*handler, effect, started_at).await;
     if let Some(run_at) = tried.put_off {
-        put_off(engine, effect, run_at).await;
+        Box::pin(put_off(engine, effect, run_at)).await;
         return None;
     }
     effect.in_doubt &= !tried.doubt_cleared;
@@ -188,7 +193,8 @@ async fn settle(
     tracing::error!(outbox_id = %effect.id, error = refusal, "a settlement was refused");
     let lost = Tried::new(Outcome::Lost(Reason::new(effect::SETTLEMENT_REFUSED, refusal)));
     for handler in [handler, None] {
-        if let Ok(next) = try_settle(engine, effect, handler, &lost, started_at).await {
+        let settling = Box::pin(try_settle(engine, effect, handler, &lost, started_at));
+        if let Ok(next) = settling.await {
             return next;
         }
     }
@@ -246,12 +252,14 @@ async fn try_settle(
         Err(CommitError::Taken(Key::Ledger)) if has_entry(effect, handler) => {
             // The ledger was settled behind our back: it is the truth, the row follows it.
             let clearance = match handler {
-                Some(handler) => ask_ledger(engine, effect, handler).await,
+                Some(handler) => Box::pin(ask_ledger(engine, effect, handler)).await,
                 None => Clearance::Conflict,
             };
             match clearance {
-                Clearance::AlreadySucceeded => settle_from_ledger(engine, effect).await,
-                Clearance::Send | Clearance::Conflict => settle_conflict(engine, effect).await,
+                Clearance::AlreadySucceeded => Box::pin(settle_from_ledger(engine, effect)).await,
+                Clearance::Send | Clearance::Conflict => {
+                    Box::pin(settle_conflict(engine, effect)).await;
+                }
             }
         }
         Err(CommitError::Store(StoreError::Rejected(refusal))) => return Err(refusal),

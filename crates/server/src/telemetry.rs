@@ -38,7 +38,8 @@ pub use trace::{Traceparent, current_traceparent, note, span_parent, traceparent
 const FLUSH_DEADLINE: Duration = Duration::from_secs(5);
 /// Libraries that log what we never do, whatever `TASHIKA_LOG` says: the database's driver the
 /// parameters of statements (keys, payloads), the browser check the paths of requests (keys).
-const KEPT_QUIET: [&str; 2] = ["tokio_postgres=warn", "tower_http=warn"];
+const KEPT_QUIET: [(&str, LevelFilter); 2] =
+    [("tokio_postgres", LevelFilter::WARN), ("tower_http", LevelFilter::WARN)];
 /// A panic's message is for finding the place, not for carrying data out of it.
 const PANIC_MESSAGE_MAX: usize = 200;
 
@@ -99,17 +100,21 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let mut filter: EnvFilter = config.filter.parse()?;
-    for directive in KEPT_QUIET {
-        filter = filter.add_directive(directive.parse()?);
-    }
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
-    Ok(match config.format {
-        LogFormat::Json => layer.fmt_fields(Fields).event_format(Lines).with_filter(filter).boxed(),
-        LogFormat::Text => {
-            layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed()
-        }
-    })
+    let layer: BoxedLayer<S> = match config.format {
+        LogFormat::Json => layer.fmt_fields(Fields).event_format(Lines).boxed(),
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
+    };
+    // Directives about spans and their fields need a filter that looks into a table whenever a span is entered or left,
+    // which is dozens of times for every request. Almost nobody asks for them.
+    if let Ok(targets) = config.filter.parse::<Targets>() {
+        return Ok(layer.with_filter(targets.with_targets(KEPT_QUIET)).boxed());
+    }
+    let mut filter: EnvFilter = config.filter.parse()?;
+    for (target, level) in KEPT_QUIET {
+        filter = filter.add_directive(format!("{target}={level}").parse()?);
+    }
+    Ok(layer.with_filter(filter).boxed())
 }
 
 fn trace_layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>

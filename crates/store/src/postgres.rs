@@ -97,8 +97,8 @@ impl Connector {
     fn with_options(&self, extra: &str) -> Config {
         let mut config = self.config.clone();
         let own = config.get_options().unwrap_or_default().to_owned();
-        let [statement, lock, open] =
-            [STATEMENT_TIMEOUT, LOCK_TIMEOUT, OPEN_TRANSACTION_TIMEOUT].map(|limit| limit.as_millis());
+        let [statement, lock, open] = [STATEMENT_TIMEOUT, LOCK_TIMEOUT, OPEN_TRANSACTION_TIMEOUT]
+            .map(|limit| limit.as_millis());
         config.options(format!(
             "{own} -c statement_timeout={statement} -c lock_timeout={lock} \
              -c idle_in_transaction_session_timeout={open} {extra}"

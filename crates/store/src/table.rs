@@ -86,7 +86,7 @@ impl Table {
                 marks.join(", ")
             ),
             insert_pg: format!(
-                "insert into {name} ({}) select {} from {} returning {key}",
+                "insert into {name} ({}) select {} from {}",
                 names(&all),
                 selected.join(", "),
                 unnest(&all),
@@ -110,8 +110,8 @@ impl Table {
     /// An insert that finds one of its unique keys taken writes nothing and says so.
     pub fn unique(mut self, key: Key) -> Self {
         self.insert_sqlite.push_str(" on conflict do nothing");
-        let returning = self.insert_pg.rfind(" returning").unwrap_or(self.insert_pg.len());
-        self.insert_pg.insert_str(returning, " on conflict do nothing");
+        self.insert_pg.push_str(" on conflict do nothing returning ");
+        self.insert_pg.push_str(self.fixed[0].0);
         self.unique = Some(key);
         self
     }

@@ -337,7 +337,7 @@ impl Metrics {
         let (handle, meter) = INSTALLED.get_or_init(|| {
             let recorder = builder().build_recorder();
             let (handle, meter) = (recorder.handle(), Arc::new(Meter::default()));
-            let tee = Tee { recorder, meter: Arc::clone(&meter) };
+            let tee = Tee::new(recorder, Arc::clone(&meter));
             if metrics::set_global_recorder(tee).is_err() {
                 tracing::warn!("another metrics recorder is installed; /metrics stays empty");
             }

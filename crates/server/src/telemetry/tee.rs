@@ -1,7 +1,8 @@
 //! Counts twice: for Prometheus, and for the watchman's rules about this process.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
@@ -11,8 +12,34 @@ use tashika_engine::{Buckets, Meter};
 
 /// A recorder with a meter beside it.
 pub(super) struct Tee<R> {
-    pub recorder: R,
-    pub meter: Arc<Meter>,
+    recorder: R,
+    meter: Arc<Meter>,
+    counters: Known<Counter>,
+    histograms: Known<Histogram>,
+}
+
+/// What was registered before. A counter with labels is registered whenever it counts, a dozen times for every message.
+struct Known<T>(RwLock<HashMap<Key, T>>);
+
+impl<T: Clone> Known<T> {
+    fn get(&self, key: &Key, register: impl FnOnce() -> T) -> T {
+        if let Some(known) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return known.clone();
+        }
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.entry(key.clone()).or_insert_with(register).clone()
+    }
+}
+
+impl<R> Tee<R> {
+    pub fn new(recorder: R, meter: Arc<Meter>) -> Self {
+        Self {
+            recorder,
+            meter,
+            counters: Known(RwLock::default()),
+            histograms: Known(RwLock::default()),
+        }
+    }
 }
 
 struct TwoCounters(Counter, Arc<AtomicU64>);
@@ -52,11 +79,13 @@ impl<R: Recorder> Recorder for Tee<R> {
     }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        let counter = self.recorder.register_counter(key, metadata);
-        match self.meter.counter(key) {
-            Some(mirror) => Counter::from_arc(Arc::new(TwoCounters(counter, mirror))),
-            None => counter,
-        }
+        self.counters.get(key, || {
+            let counter = self.recorder.register_counter(key, metadata);
+            match self.meter.counter(key) {
+                Some(mirror) => Counter::from_arc(Arc::new(TwoCounters(counter, mirror))),
+                None => counter,
+            }
+        })
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
@@ -64,10 +93,12 @@ impl<R: Recorder> Recorder for Tee<R> {
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        let histogram = self.recorder.register_histogram(key, metadata);
-        match self.meter.histogram(key) {
-            Some(mirror) => Histogram::from_arc(Arc::new(TwoHistograms(histogram, mirror))),
-            None => histogram,
-        }
+        self.histograms.get(key, || {
+            let histogram = self.recorder.register_histogram(key, metadata);
+            match self.meter.histogram(key) {
+                Some(mirror) => Histogram::from_arc(Arc::new(TwoHistograms(histogram, mirror))),
+                None => histogram,
+            }
+        })
     }
 }
