@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tashika_domain::Changes;
+use tashika_domain::{Changes, Timestamp};
 
 use crate::error::{CommitError, StoreError};
 
@@ -13,6 +13,11 @@ pub trait Gate: Send + Sync {
     /// An error before a write keeps it from being made; one after it is told to the caller, although
     /// the write has been made.
     fn pass(&self, moment: Moment) -> Passing<'_>;
+
+    /// The database's own time, where the processes that use it have other clocks.
+    fn time(&self) -> Option<Timestamp> {
+        None
+    }
 
     /// A commit was made or refused. Told before [`Moment::AfterCommit`], and whoever dies there.
     fn ended(&self, changes: &Changes, result: Result<(), &CommitError>) {

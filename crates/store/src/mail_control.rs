@@ -117,7 +117,8 @@ impl Store {
             Backend::Sqlite(sqlite) => {
                 // Rows are read in the writer's transaction, and a row that means nothing to us is not
                 // SQLite's error.
-                sqlite.upkeep(move |db| Ok(take_sqlite(db, &wish))).await?
+                let clock = sqlite.clock();
+                sqlite.upkeep(move |db| Ok(take_sqlite(db, &wish, clock(wish.now)))).await?
             }
             Backend::Postgres(postgres) => {
                 let client = postgres.writer().await?;
@@ -144,9 +145,10 @@ impl Store {
         let minute = pace::minute(taken_at);
         match &self.backend {
             Backend::Sqlite(sqlite) => {
-                let ends = now.plus(rest).as_micros();
+                let clock = sqlite.clock();
                 sqlite
                     .upkeep(move |db| {
+                        let ends = clock(now).plus(rest).as_micros();
                         db.prepare_cached("update mail_permits set ends_at = ?2 where id = ?1")?
                             .execute(params![id.as_bytes(), ends])?;
                         if unsent {
@@ -205,8 +207,13 @@ fn micros_f64(span: Duration) -> f64 {
     span.as_secs_f64() * 1_000_000.0
 }
 
-fn take_sqlite(db: &Connection, wish: &PermitWish) -> Result<PermitAnswer, StoreError> {
-    let now = wish.now.as_micros();
+/// `time` is the database's, as far as permits are concerned.
+fn take_sqlite(
+    db: &Connection,
+    wish: &PermitWish,
+    time: Timestamp,
+) -> Result<PermitAnswer, StoreError> {
+    let now = time.as_micros();
     let sql = format!("{} where id = ?1", TABLE.select());
     let control = db
         .prepare_cached(&sql)?
@@ -225,7 +232,7 @@ fn take_sqlite(db: &Connection, wish: &PermitWish) -> Result<PermitAnswer, Store
               where minute >= ?1 and used > 0",
         )?
         .query_row(params![pace::first_counted(wish.now)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let first_back_in = first.map(|at| Timestamp::from_micros(at).since(wish.now));
+    let first_back_in = first.map(|at| Timestamp::from_micros(at).since(time));
     let found = Found { control, permits, first_back_in, used, oldest };
     let leave = pace::decide(&found, &wish.limits, wish.now);
     if leave == Leave::Granted {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use tashika_domain::mutant::{self, Mutant};
-use tashika_domain::{Changes, Write};
+use tashika_domain::{Changes, Timestamp, Write};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -142,6 +142,16 @@ impl Sqlite {
         let answer = told.await.map_err(|_| StoreError::unknown("the writer has stopped"))?;
         drop(kept);
         answer
+    }
+
+    /// What the time is for the database, given that of the process. On SQLite both are of one machine;
+    /// a simulated store may have a clock of its own, as PostgreSQL has.
+    pub fn clock(&self) -> impl Fn(Timestamp) -> Timestamp + Send + 'static {
+        let gate = match &self.mode {
+            Mode::Inline { gate, .. } => Some(Arc::clone(gate)),
+            Mode::Threads { .. } => None,
+        };
+        move |here| gate.as_ref().and_then(|gate| gate.time()).unwrap_or(here)
     }
 
     /// A write of the machinery itself, in the same transaction as everything else that waits.

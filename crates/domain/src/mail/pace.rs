@@ -18,8 +18,9 @@ use super::control::Control;
 
 /// A minute in microseconds.
 const MINUTE: i64 = 60_000_000;
-/// Minutes in the quota's window.
-const WINDOW: i64 = 24 * 60;
+/// Minutes in the quota's window: a day, and one more, because the clock that counted a mail and the one
+/// that would forget it may differ.
+const WINDOW: i64 = 24 * 60 + 1;
 
 /// What the operator allows.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -274,6 +274,10 @@ impl Gate for Door {
         Box::pin(self.0.pass_through(moment))
     }
 
+    fn time(&self) -> Option<Timestamp> {
+        Some(self.0.host.clock.now())
+    }
+
     fn ended(&self, changes: &Changes, result: Result<(), &CommitError>) {
         self.0.ended(changes, result);
     }

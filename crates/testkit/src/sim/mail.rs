@@ -6,8 +6,8 @@
 //! - `check`: what must be true.
 //! - `planted`: deliberate mistakes that the invariants must find.
 //!
-//! All nodes have one clock: on SQLite they are on one machine, and on PostgreSQL the times of permits
-//! are the database's.
+//! The clocks of nodes differ, as where several machines share a PostgreSQL server; permits to send are
+//! timed by the database, as there.
 
 mod book;
 mod check;

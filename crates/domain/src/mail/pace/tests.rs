@@ -53,6 +53,18 @@ fn the_quota_frees_when_its_oldest_minute_leaves_the_window() {
     assert_eq!(decide(&used, &unlimited, NOW), Leave::Granted);
 }
 
+/// A mail that was counted by a clock that is behind must not be forgotten early by one that is ahead.
+#[test]
+fn a_day_of_the_quota_is_whole_although_clocks_differ() {
+    let (day, off) = (Duration::from_secs(24 * 3600), Duration::from_secs(20));
+    for micros in [0, 1, 59_999_999, 60_000_000] {
+        let sent = Timestamp::from_micros(1_767_571_200_000_000 + micros);
+        let counted = minute(sent.minus(off));
+        let almost_a_day_later = sent.plus(day).minus(Duration::from_micros(1));
+        assert!(first_counted(almost_a_day_later.plus(off)) <= counted, "{micros}");
+    }
+}
+
 #[test]
 fn a_closed_lane_gives_no_leave_until_it_opens() {
     let until = Some(NOW.plus(Duration::from_secs(60)));
