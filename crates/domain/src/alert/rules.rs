@@ -10,8 +10,10 @@ use std::time::Duration;
 use super::Severity;
 use crate::text::Text;
 
+mod overrides;
 mod table;
 
+pub use overrides::overridden;
 pub use table::{CASE_KINDS, defaults};
 
 /// One rule.
