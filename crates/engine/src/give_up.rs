@@ -49,7 +49,7 @@ impl GiveUpHandler {
             None => None,
         };
         let going = payment.as_ref().map(Going::of);
-        // Only a cancellation can come too late.
+        // There is a render only where there was a confirmed reservation.
         if let Ok(decided) = happen(&reservation, Event::GiveUp, going, self.till.at(ending.now)) {
             settled.after = Some(report(&reservation, &decided));
             settled.changes.extend(decided.changes);

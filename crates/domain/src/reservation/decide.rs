@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::status::{self, Duty, Event, TooLate};
+use super::status::{self, Duty, Event, Refused};
 use super::{
     HOLD_KIND, KIND, LatePayment, Reservation, ReservationRequest, ReservationRules, Status,
     compensate,
@@ -103,8 +103,8 @@ pub fn hold(
 pub fn expired(reservation: &Reservation, at: At<'_>) -> Decided {
     match happen(reservation, Event::Deadline, None, at) {
         Ok(decided) => decided,
-        // Only a cancellation can come too late.
-        Err(TooLate(_)) => Draft::of(reservation, at).finish(),
+        // A timer may come at any time.
+        Err(_) => Draft::of(reservation, at).finish(),
     }
 }
 
@@ -168,7 +168,7 @@ pub fn happen(
     event: Event,
     going: Option<Going<'_>>,
     at: At<'_>,
-) -> Result<Decided, TooLate> {
+) -> Result<Decided, Refused> {
     let standing = reservation.standing(at.now);
     let may_reclaim = at.rules.late_payment == LatePayment::Reclaim && !at.slot_taken;
     let event = match (standing, event) {

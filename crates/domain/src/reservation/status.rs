@@ -73,32 +73,41 @@ pub enum Duty {
     Close,
 }
 
-/// The step has no place any more.
+/// The step has no place here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a reservation that is {} cannot be cancelled", .0.as_str())]
-pub struct TooLate(pub Status);
+pub enum Refused {
+    /// Its owner comes too late.
+    #[error("a reservation that is {} cannot be cancelled", .0.as_str())]
+    TooLate(Status),
+    /// Nobody decides this: money is reclaimed only for what has expired, and only what was confirmed
+    /// has something to give up.
+    #[error("a reservation that is {} knows no {:?}", .0.as_str(), .1)]
+    Illegal(Status, Event),
+}
 
 /// The state machine, whole. `standing` is the status at this moment: a hold whose time is over is
 /// expired here, whether or not anybody has written that down.
-pub const fn next(standing: Status, event: Event) -> Result<(Status, Duty), TooLate> {
+pub const fn next(standing: Status, event: Event) -> Result<(Status, Duty), Refused> {
     match (standing, event) {
-        (Status::Hold, Event::Paid | Event::Reclaimed) | (Status::Expired, Event::Reclaimed) => {
+        (Status::Hold, Event::Paid) | (Status::Expired, Event::Reclaimed) => {
             Ok((Status::Confirmed, Duty::Fulfil))
         }
         (Status::Hold, Event::Cancel) => Ok((Status::Cancelled, Duty::Close)),
         (Status::Confirmed, Event::Cancel | Event::GiveUp) => Ok((Status::Cancelled, Duty::Refund)),
         // The deadline holds.
         (Status::Expired, Event::Paid) => Ok((Status::Expired, Duty::Refund)),
-        (Status::Expired, Event::Cancel) => Err(TooLate(Status::Expired)),
+        (Status::Expired, Event::Cancel) => Err(Refused::TooLate(Status::Expired)),
         // Money for something that its owner has given up, or that could not be made.
-        (Status::Cancelled, Event::Paid | Event::Reclaimed) => {
-            Ok((Status::Cancelled, Duty::Refund))
-        }
+        (Status::Cancelled, Event::Paid) => Ok((Status::Cancelled, Duty::Refund)),
         // Said twice, or said of something that is over: nothing happens a second time. The timer of a
         // hold whose time is not over has come too early, and comes again.
-        (Status::Confirmed, Event::Paid | Event::Reclaimed | Event::Deadline)
-        | (Status::Hold | Status::Expired | Status::Cancelled, Event::Deadline | Event::GiveUp)
-        | (Status::Cancelled, Event::Cancel) => Ok((standing, Duty::Nothing)),
+        (Status::Confirmed, Event::Paid | Event::Deadline)
+        | (Status::Hold | Status::Expired, Event::Deadline)
+        | (Status::Cancelled, Event::Deadline | Event::Cancel | Event::GiveUp) => {
+            Ok((standing, Duty::Nothing))
+        }
+        (Status::Hold | Status::Confirmed | Status::Cancelled, Event::Reclaimed)
+        | (Status::Hold | Status::Expired, Event::GiveUp) => Err(Refused::Illegal(standing, event)),
     }
 }
 
@@ -121,8 +130,10 @@ mod tests {
                     Ok((to, duty)) if to.as_str() != name || duty != Duty::Nothing => {
                         format!("{name} --{event:?}--> {} ({duty:?})", to.as_str())
                     }
-                    Ok(_) => continue,
-                    Err(_) => format!("{name} --{event:?}--> refused (CANNOT_CANCEL)"),
+                    Ok(_) | Err(Refused::Illegal(..)) => continue,
+                    Err(Refused::TooLate(_)) => {
+                        format!("{name} --{event:?}--> refused (CANNOT_CANCEL)")
+                    }
                 };
                 lines.push(line);
             }
@@ -130,6 +141,16 @@ mod tests {
         let document = include_str!("../../../../docs/states/reservation.md");
         let documented: Vec<&str> = document.lines().filter(|l| l.contains("-->")).collect();
         assert_eq!(lines, documented, "docs/states/reservation.md and the machine differ");
+    }
+
+    #[test]
+    fn only_what_expired_is_reclaimed_and_nothing_unpaid_is_given_up() {
+        for status in Status::ALL {
+            let illegal = |event| next(status, event) == Err(Refused::Illegal(status, event));
+            assert_eq!(illegal(Event::Reclaimed), status != Status::Expired, "{status:?}");
+            let unpaid = matches!(status, Status::Hold | Status::Expired);
+            assert_eq!(illegal(Event::GiveUp), unpaid, "{status:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::compensate::{DUPLICATE_CANCEL, EXPIRED_AFTER_PAYMENT, RENDER_FAILURE, SLOT_CONFLICT};
 use super::decide::{Asked, At, check_out, expired, happen, hold};
-use super::status::{Event, TooLate};
+use super::status::{Event, Refused};
 use super::*;
 use crate::changes::{Changes, Write};
 use crate::effect::{Effect, Verdict};
@@ -223,7 +223,7 @@ fn it_is_too_late_to_cancel_what_has_expired() {
     let world = World::new(LatePayment::Refund);
     let held = world.held();
     let refused = happen(&held, Event::Cancel, None, world.at(900)).unwrap_err();
-    assert_eq!(refused, TooLate(Status::Expired));
+    assert_eq!(refused, Refused::TooLate(Status::Expired));
 }
 
 #[test]

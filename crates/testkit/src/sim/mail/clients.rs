@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tashika_domain::Status as EffectStatus;
 use tashika_domain::mail::{KIND, Status};
 use tashika_engine::commands::mail::{MailError, SendMail};
-use tashika_store::EffectFilter;
+use tashika_store::{EffectFilter, MailFilter};
+use uuid::Uuid;
 
 use super::Planted;
 use super::book::{Heard, What, Wish};
@@ -24,6 +25,10 @@ const MAIL_KEY: &str = "mail";
 const PATIENCE_MS: u64 = 8;
 /// Batches that somebody may want to change: the newest.
 const RECENT: usize = 6;
+/// Whoever regrets a batch looks at it so often, and so far apart.
+const PAGE: i64 = 50;
+const LOOKS: u32 = 100;
+const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// One thing that a client does.
 pub(crate) fn act(process: &Arc<Process>, dice: &mut Stream) {
@@ -122,6 +127,9 @@ fn send(process: &Arc<Process>, dice: &mut Stream, wish: &Wish, times: u32) {
         let impatient = dice.hit(process.scene.swarm.clients.impatient);
         let (patience, delay) = (dice.millis(0, PATIENCE_MS), dice.millis(0, 5));
         let breaks_off = dice.hit(Odds::percent(8)) && !process.scene.is_calm();
+        let regrets = !matches!(wish.what, What::Mail(_))
+            && dice.hit(process.scene.swarm.clients.regrets)
+            && !process.scene.is_calm();
         let number = process.scene.book().begin(&wish);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
@@ -134,7 +142,10 @@ fn send(process: &Arc<Process>, dice: &mut Stream, wish: &Wish, times: u32) {
             };
             // An answer that nobody sent was not heard.
             process.fate.alive().await;
-            conclude(&process, &wish, number, heard);
+            let taken = conclude(&process, &wish, number, heard);
+            if let Some(id) = taken.filter(|_| regrets) {
+                regret(&process, id).await;
+            }
         });
     }
 }
@@ -168,7 +179,13 @@ async fn ask(process: &Process, wish: &Wish, breaks_off: bool) -> Result<Heard, 
     }
 }
 
-fn conclude(process: &Process, wish: &Wish, number: u64, heard: Result<Heard, MailError>) {
+/// Writes down what a client heard; returns what was taken.
+fn conclude(
+    process: &Process,
+    wish: &Wish,
+    number: u64,
+    heard: Result<Heard, MailError>,
+) -> Option<Uuid> {
     let (scene, now) = (&process.scene, process.clock.now());
     let heard = match heard {
         Ok(heard) => heard,
@@ -194,6 +211,24 @@ fn conclude(process: &Process, wish: &Wish, number: u64, heard: Result<Heard, Ma
     if let Err(detail) = ended {
         process.broken("one per key", key, &detail);
     }
+    if let Heard::Taken { id, .. } = heard { Some(id) } else { None }
+}
+
+/// Waits until the first mail of a batch is on its way, and cancels the batch at that moment.
+async fn regret(process: &Arc<Process>, batch: Uuid) {
+    let filter = MailFilter { batch: Some(batch), ..MailFilter::default() };
+    process.scene.book().act(true);
+    for _ in 0..LOOKS {
+        tokio::time::sleep(LOOK_EVERY).await;
+        process.fate.alive().await;
+        let mails = process.store.mails(&filter, PAGE).await;
+        if mails.is_ok_and(|mails| mails.iter().any(|mail| mail.sending.is_some())) {
+            cancel_or_retry(process, batch, None);
+            break;
+        }
+    }
+    process.fate.alive().await;
+    process.scene.book().act(false);
 }
 
 /// Cancels a batch, or has what went wrong in it tried again.
@@ -210,14 +245,19 @@ fn change_batch(process: &Arc<Process>, dice: &mut Stream, cancels: bool) {
         1 => vec![Status::Cancelled],
         _ => vec![Status::Failed, Status::PossiblySent, Status::Cancelled],
     };
+    cancel_or_retry(process, id, (!cancels).then_some(statuses));
+}
+
+/// Has mails in these statuses tried again; without any, cancels the batch.
+fn cancel_or_retry(process: &Arc<Process>, id: Uuid, statuses: Option<Vec<Status>>) {
     let process = Arc::clone(process);
     process.scene.book().act(true);
     tokio::spawn(async move {
         process.fate.alive().await;
-        let done = if cancels {
-            process.mails.cancel(id, "client").await
-        } else {
-            process.mails.retry(id, &statuses, "client").await
+        let cancels = statuses.is_none();
+        let done = match statuses {
+            None => process.mails.cancel(id, "client").await,
+            Some(statuses) => process.mails.retry(id, &statuses, "client").await,
         };
         process.fate.alive().await;
         let (scene, now) = (&process.scene, process.clock.now());

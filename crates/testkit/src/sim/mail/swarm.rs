@@ -57,6 +57,8 @@ pub(crate) struct Clients {
     pub impatient: Odds,
     /// The most recipients of one batch.
     pub batch_max: u64,
+    /// Cancels a batch as soon as the first of its mails is on its way.
+    pub regrets: Odds,
     /// Somebody opens the lane, or has dead letters tried again, per step.
     pub person: Odds,
 }
@@ -77,8 +79,6 @@ impl Swarm {
         process.crash_at_commit = Odds::millionth(process.crash_at_commit.in_million() / 4);
         process.crash_in_call = Odds::millionth(process.crash_in_call.in_million() / 2);
         process.stall = Odds::millionth(process.stall.in_million() / 4);
-        // See the module: one machine, or the database's time.
-        process.without(Fault::Drift);
         Self {
             server: Nature::draw(&mut dice),
             process,
@@ -160,6 +160,7 @@ impl Clients {
             impatient: dice.odds(Odds::percent(15)),
             batch_max: *dice.pick(&[3, 8, 20]),
             person: dice.odds(Odds::percent(15)),
+            regrets: dice.odds(Odds::percent(40)),
         }
     }
 }

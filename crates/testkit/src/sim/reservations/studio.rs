@@ -2,7 +2,7 @@
 //!
 //! The works outlive the processes. A submission may be lost on its way, or its answer on the way back; a
 //! video takes its time, fails, or takes far too long and comes when nobody waits any more. Callbacks come
-//! late, twice, or never, and are repeated until somebody has taken them.
+//! late, twice, or never, and are repeated until somebody has taken them; some tell only that it has begun.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +31,9 @@ use super::trouble::is_of_the_disk;
 pub(crate) const NAME: &str = "sim-studio";
 /// How long our side waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(2500);
+/// The word that a video is begun comes after at most so long: before its order was answered, or when
+/// nobody waits for that any more.
+const ANNOUNCED_WITHIN_MS: u64 = 10_000;
 /// A copy of a callback that is being read comes so much later.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -114,10 +117,17 @@ impl Works {
             (false, false) => 1,
             (false, true) => 2,
         };
-        let remote = remote(&id, &video, ready_at);
-        for _ in 0..calls {
-            let at = ready_at.plus(dice.millis(1, 20_000));
-            let call = Call { id: id.clone(), render, attempt, remote: remote.clone() };
+        let mut calls: Vec<(Timestamp, RemoteRender)> = (0..calls)
+            .map(|_| ready_at.plus(dice.millis(1, 20_000)))
+            .map(|at| (at, remote(&id, &video, ready_at)))
+            .collect();
+        if dice.hit(odds.announces) && !forgotten {
+            // It is confirmed by asking: by then the video may be done.
+            let at = now.plus(dice.millis(1, ANNOUNCED_WITHIN_MS));
+            calls.push((at, remote(&id, &video, at)));
+        }
+        for (at, remote) in calls {
+            let call = Call { id: id.clone(), render, attempt, remote };
             let number = self.number();
             self.calls.insert((at, number), call);
         }

@@ -63,6 +63,8 @@ pub(crate) struct Studio {
     pub forgets: Odds,
     pub silent: Odds,
     pub twice: Odds,
+    /// Tells that it has begun, too.
+    pub announces: Odds,
     pub look_lost: Odds,
 }
 
@@ -74,8 +76,6 @@ impl Swarm {
         bank.nature.liar = false;
         bank.network.linger_ms = 120_000;
         bank.epilogue = false;
-        // The story of a reservation is read in the order of its lines, and their ids are times of nodes.
-        (bank.process.skew_ms, bank.process.drift_ppm) = (0, 0);
         bank.rules.verify_interval = Duration::from_secs(*dice.pick(&[5, 20]));
         // Where it is away for days, nobody is on a page any more.
         bank.process.downtime_max_ms = *dice.pick(&[500, 20_000, 120_000]);
@@ -114,7 +114,7 @@ impl Swarm {
             Fault::Slow => &mut studio.hangs,
             Fault::Lies => &mut studio.forgets,
             Fault::Webhooks => {
-                studio.silent = Odds::NEVER;
+                (studio.silent, studio.announces) = (Odds::NEVER, Odds::NEVER);
                 &mut studio.twice
             }
             Fault::StatusLost => &mut studio.look_lost,
@@ -210,6 +210,7 @@ impl Studio {
             forgets: dice.odds(Odds::percent(5)),
             silent: dice.odds(Odds::percent(60)),
             twice: dice.odds(Odds::percent(30)),
+            announces: dice.odds(Odds::percent(50)),
             look_lost: dice.odds(Odds::percent(20)),
         }
     }
