@@ -25,7 +25,7 @@ pub struct Worlds {
 pub const ALL: [Worlds; 5] = [
     Worlds {
         profile: Profile::Payments,
-        runs: 70,
+        runs: 48,
         steps: 120,
         at_least: PAYMENTS,
         machines: &[Machine::Payment],
@@ -33,7 +33,7 @@ pub const ALL: [Worlds; 5] = [
     },
     Worlds {
         profile: Profile::Messages,
-        runs: 50,
+        runs: 36,
         steps: 110,
         at_least: MESSAGES,
         machines: &[Machine::Message],
@@ -41,7 +41,7 @@ pub const ALL: [Worlds; 5] = [
     },
     Worlds {
         profile: Profile::Mail,
-        runs: 40,
+        runs: 44,
         steps: 40,
         at_least: MAIL,
         machines: &[Machine::Mail, Machine::MailBatch],
