@@ -93,12 +93,13 @@ pub const fn next(standing: Status, event: Event) -> Result<(Status, Duty), Refu
             Ok((Status::Confirmed, Duty::Fulfil))
         }
         (Status::Hold, Event::Cancel) => Ok((Status::Cancelled, Duty::Close)),
-        (Status::Confirmed, Event::Cancel | Event::GiveUp) => Ok((Status::Cancelled, Duty::Refund)),
+        // Also money for something that its owner has given up, or that could not be made.
+        (Status::Confirmed, Event::Cancel | Event::GiveUp) | (Status::Cancelled, Event::Paid) => {
+            Ok((Status::Cancelled, Duty::Refund))
+        }
         // The deadline holds.
         (Status::Expired, Event::Paid) => Ok((Status::Expired, Duty::Refund)),
         (Status::Expired, Event::Cancel) => Err(Refused::TooLate(Status::Expired)),
-        // Money for something that its owner has given up, or that could not be made.
-        (Status::Cancelled, Event::Paid) => Ok((Status::Cancelled, Duty::Refund)),
         // Said twice, or said of something that is over: nothing happens a second time. The timer of a
         // hold whose time is not over has come too early, and comes again.
         (Status::Confirmed, Event::Paid | Event::Deadline)

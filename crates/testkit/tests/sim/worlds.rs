@@ -7,6 +7,8 @@ use tashika_testkit::sim::{Machine, Options, Profile, Report, Tally};
 /// So many runs are tried with every change, at least. `scripts/nightly` makes 10,000.
 pub const RUNS_MIN: usize = 200;
 
+type Count = fn(&Report) -> u64;
+
 /// Worlds of one kind.
 pub struct Worlds {
     pub profile: Profile,
@@ -18,7 +20,7 @@ pub struct Worlds {
     /// Every legal transition of these is taken in some run.
     pub machines: &'static [Machine],
     /// What is counted when a run is over, and how many there must be in all.
-    things: Option<(fn(&Report) -> u64, u64)>,
+    things: Option<(Count, u64)>,
 }
 
 /// Those whose runs take longest come first, so that all who run them have something to do to the end.
