@@ -107,7 +107,8 @@ where
     };
     // Directives about spans and their fields need a filter that looks into a table whenever a span is entered or left,
     // which is dozens of times for every request. Almost nobody asks for them.
-    if let Ok(targets) = config.filter.parse::<Targets>() {
+    if !config.filter.contains(['[', '{']) {
+        let targets: Targets = config.filter.parse()?;
         return Ok(layer.with_filter(targets.with_targets(KEPT_QUIET)).boxed());
     }
     let mut filter: EnvFilter = config.filter.parse()?;
@@ -172,6 +173,31 @@ mod tests {
 
     fn logs(format: LogFormat) -> LogConfig {
         LogConfig { filter: "info".into(), format }
+    }
+
+    /// Whether directives are about modules or about spans: they hold, and what must not be logged is not.
+    #[test]
+    fn filters_with_and_without_spans_keep_the_same_libraries_quiet() {
+        for (filter, inside) in [("debug", false), ("debug,[work]=trace", true)] {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let config = LogConfig { filter: filter.into(), format: LogFormat::Json };
+            let layer = log_layer(&config, move || writer.clone()).unwrap();
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+                tracing::debug!("ours");
+                tracing::trace!("too much");
+                tracing::info_span!("work").in_scope(|| tracing::trace!("inside"));
+                tracing::info!(target: "tokio_postgres::query", "parameters");
+                tracing::warn!(target: "tower_http", "worth knowing");
+            });
+            let bytes = lines.0.lock().unwrap().clone();
+            let text = String::from_utf8(bytes).unwrap();
+            let told = ["ours", "too much", "inside", "parameters", "worth knowing"]
+                .map(|message| text.contains(message));
+            assert_eq!(told, [true, false, inside, false, true], "{filter}: {text}");
+        }
+        let config = LogConfig { filter: "info,[".into(), format: LogFormat::Json };
+        assert!(log_layer::<tracing_subscriber::Registry, _>(&config, std::io::stderr).is_err());
     }
 
     #[test]
