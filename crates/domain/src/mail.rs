@@ -345,7 +345,11 @@ pub fn feed(delivery: &Delivery, now: Timestamp, expires_at: Timestamp) -> (Deli
 pub fn cancel(delivery: &Delivery, now: Timestamp) -> Option<Delivery> {
     next(delivery.status, Event::Cancel).ok()?;
     let event = if delivery.possibly_duplicate { Event::Doubt } else { Event::Cancel };
-    Some(delivery.after(event, now))
+    let after = delivery.after(event, now);
+    // What waits to be tried again lets go of its effect, which would take it for one that a person has
+    // requeued. One that is under way needs it to tell how it ended.
+    let effect_id = after.effect_id.filter(|_| after.sending.is_some());
+    Some(Delivery { effect_id, ..after })
 }
 
 /// A delivery that ended otherwise than well begins again: its attempts, not its history.

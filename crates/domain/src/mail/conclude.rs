@@ -88,6 +88,11 @@ pub fn conclude(delivery: &Delivery, attempt: &Attempted<'_>) -> Concluded {
             };
             match super::cancel(&known, attempt.now) {
                 Some(after) => ended(after, Verdict::Succeeded, None, attempt),
+                // It had ended before; only the mark goes.
+                None if lost => {
+                    let after = Delivery { version: known.version + 1, ..known };
+                    ended(after, Verdict::Succeeded, None, attempt)
+                }
                 None => unchanged(delivery),
             }
         }

@@ -160,6 +160,26 @@ fn only_the_newest_lease_of_the_newest_effect_sends() {
     assert_eq!(begin(&fed, Some(BatchStatus::Cancelled), mine, 1, NOW), Begin::Cancelled);
 }
 
+/// What is in doubt when it is cancelled ends as possibly sent, and so does what a person may requeue: the
+/// effect that was to try again must not take the one for the other.
+#[test]
+fn what_was_cancelled_in_doubt_is_not_sent_again() {
+    let (mine, stopped) = (Uuid::from_u128(7), Some(BatchStatus::Cancelled));
+    let waiting = after(&begun(), refused(MailFault::PossiblySent)).delivery;
+    let cancelled = crate::mail::cancel(&waiting, NOW).unwrap();
+    assert_eq!(cancelled.status, Status::PossiblySent);
+    assert_eq!(begin(&cancelled, stopped, mine, 2, NOW), Begin::Over);
+
+    // The same while the mark of an attempt that was given up stands.
+    let Begin::Go { delivery: marked, .. } = begin(&waiting, None, mine, 2, NOW) else {
+        panic!("goes")
+    };
+    let cancelled = crate::mail::cancel(&marked, NOW).unwrap();
+    assert_eq!(begin(&cancelled, stopped, mine, 3, NOW), Begin::Cancelled);
+    let over = after(&cancelled, Came::Cancelled).delivery;
+    assert_eq!((over.status, over.sending), (Status::PossiblySent, None));
+}
+
 #[test]
 fn a_notification_is_audited_when_it_is_sent_and_not_before() {
     let on_sent = crate::mail::OnSent {

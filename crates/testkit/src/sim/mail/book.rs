@@ -43,6 +43,8 @@ pub(crate) struct Book {
     mails: Vec<Uuid>,
     batches: Vec<Uuid>,
     taken_as_new: BTreeSet<Uuid>,
+    /// Effects of mails that a person has had tried again, whatever had become of their batch.
+    requeued: BTreeSet<Uuid>,
     flights: BTreeMap<u64, Wish>,
     todo: Vec<Wish>,
     acting: u32,
@@ -76,6 +78,15 @@ impl Book {
 
     pub fn batches(&self) -> &[Uuid] {
         &self.batches
+    }
+
+    /// A person is about to requeue the effect of a mail.
+    pub fn requeues(&mut self, effect: Uuid) {
+        self.requeued.insert(effect);
+    }
+
+    pub fn was_requeued(&self, effect: Uuid) -> bool {
+        self.requeued.contains(&effect)
     }
 
     pub fn begin(&mut self, wish: &Wish) -> u64 {

@@ -300,6 +300,7 @@ async fn requeue(process: &Process, which: u64) -> anyhow::Result<()> {
     let dead: Vec<_> = dead.into_iter().filter(|effect| effect.kind == KIND).collect();
     let Some(nth) = which.checked_rem(dead.len() as u64) else { return Ok(()) };
     let id = dead[usize::try_from(nth)?].id;
+    process.scene.book().requeues(id.0);
     match process.outbox.requeue(id).await {
         Ok(()) => {
             process.scene.log.count(Tally::Requeued);

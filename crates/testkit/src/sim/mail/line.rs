@@ -72,7 +72,9 @@ impl Line {
             let detail = format!("sent while {}", mail.status.as_str());
             self.broken("over is over", parcel, &detail);
         }
-        if let Some(id) = mail.batch_id
+        // What a person has tried again is wanted, although its batch is not.
+        let wanted = mail.effect_id.is_some_and(|effect| self.scene.book().was_requeued(effect));
+        if let Some(id) = mail.batch_id.filter(|_| !wanted)
             && let Some(batch) = self.store.mail_batch(id).await?
             && batch.status == BatchStatus::Cancelled
             && batch.updated_at.plus(LONGEST_STALL) < sending.since

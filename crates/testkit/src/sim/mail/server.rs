@@ -39,8 +39,9 @@ pub(crate) struct Truth {
 pub(crate) struct Server {
     seed: u64,
     truths: BTreeMap<String, Truth>,
-    /// When the server counted a mail.
+    /// When the server counted an attempt; and those that count for its quota: what it has taken.
     counted: Vec<Timestamp>,
+    accepted: Vec<Timestamp>,
     calm: bool,
 }
 
@@ -102,7 +103,13 @@ impl Plan {
 
 impl Server {
     pub fn new(seed: u64) -> Self {
-        Self { seed, truths: BTreeMap::new(), counted: Vec::new(), calm: false }
+        Self {
+            seed,
+            truths: BTreeMap::new(),
+            counted: Vec::new(),
+            accepted: Vec::new(),
+            calm: false,
+        }
     }
 
     /// From now on nothing goes wrong any more.
@@ -144,7 +151,10 @@ impl Server {
         };
         // Whatever becomes of its sender: what has left arrives.
         truth.arrived += u32::from(plan.arrives);
-        self.counted.extend(plan.counted.map(|after| now.plus(after)));
+        let counted = plan.counted.map(|after| now.plus(after));
+        self.counted.extend(counted);
+        // What is refused uses nothing up, and is given back here, too.
+        self.accepted.extend(counted.filter(|_| plan.arrives));
         log.count(Tally::RequestSent);
         log.count(match &plan.result {
             MailResult::Sent { .. } => Tally::Executed,
@@ -175,19 +185,20 @@ impl Server {
     /// Whether the pace and the quota were kept, whenever the server counted.
     pub fn keeps_within(&mut self, limits: &Limits, now: Timestamp, log: &Log) {
         self.counted.sort_unstable();
+        self.accepted.sort_unstable();
         let permits = usize::try_from(limits.permits(false)).unwrap_or(usize::MAX);
         let quota = usize::try_from(limits.daily_quota).unwrap_or(0);
-        let check = |rule, most: usize, window: Duration| {
-            let pairs = self.counted.iter().zip(self.counted.iter().skip(most));
+        let check = |rule, moments: &[Timestamp], most: usize, window: Duration| {
+            let pairs = moments.iter().zip(moments.iter().skip(most));
             if let Some((first, last)) = pairs.clone().find(|(a, b)| b.since(**a) < window) {
                 let span = last.since(*first).as_millis();
                 let detail = format!("more than {most} mails within {span} ms");
                 log.violate(now, Violation { rule, key: String::new(), detail });
             }
         };
-        check("the pace is kept", permits, limits.rest());
+        check("the pace is kept", &self.counted, permits, limits.rest());
         if quota > 0 {
-            check("the quota is kept", quota, DAY);
+            check("the quota is kept", &self.accepted, quota, DAY);
         }
     }
 }
