@@ -224,7 +224,8 @@ async fn our_own_quota_parks_the_lane_until_it_frees(db: TestDb) {
     let control = node.control().await;
     assert_eq!(control.state, LaneState::Parked);
     let frees = control.until.unwrap().since(Clock::System.now());
-    assert!(frees > 23 * HOUR && frees <= 24 * HOUR + Duration::from_secs(60), "{frees:?}");
+    // A day, what is left of its minute, and one for clocks that differ.
+    assert!(frees > 23 * HOUR && frees <= 24 * HOUR + Duration::from_secs(120), "{frees:?}");
     stop(running).await;
     assert_eq!(world.count(), 5);
     let queued = node.store.mail_queue().await.unwrap().0;

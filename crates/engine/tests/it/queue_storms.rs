@@ -288,8 +288,9 @@ async fn a_destination_that_was_down_gets_everything(db: TestDb) {
     let settings = [("Upstash-Retry-Delay", "100"), ("Upstash-Retries", "1000")];
     let batch = (0..40).map(|_| publish(&sink.url("/"), &settings, "x")).collect();
     node.messages.publish_all(batch).await.unwrap();
-    // In trouble after twenty failures in a row; then one attempt at a time, seconds apart.
-    sink.until_heard(40).await;
+    // In trouble after twenty failures in a row; then one attempt at a time, seconds apart. How many were on their way by
+    // then is the machine's business.
+    sink.until_heard(20).await;
     let other = node.publish(&fast.url("/"), &[], "x").await;
     node.ended(other, State::Delivered).await;
     let before = sink.count();

@@ -22,6 +22,8 @@ use super::trouble::DISK;
 /// The fate of one node.
 pub(crate) struct Fate {
     pub node: usize,
+    /// Only what runs by itself can die by itself, and be raised.
+    runs: bool,
     host: Arc<Host>,
     dead: AtomicBool,
 }
@@ -76,13 +78,23 @@ impl Fate {
             raises: AtomicBool::new(false),
             state: Mutex::new(state),
         };
-        Arc::new(Self { node: 0, host: Arc::new(host), dead: AtomicBool::new(false) })
+        Arc::new(Self { node: 0, runs: true, host: Arc::new(host), dead: AtomicBool::new(false) })
     }
 
     /// The fate of another node on the same host, or of the same node after it was raised.
     pub fn of(&self, node: usize) -> Arc<Self> {
+        self.sibling(node, true)
+    }
+
+    /// The fate of a connection with a node's troubles that is not the node's own: whoever asks through it would wait
+    /// for ever if it died alone.
+    pub fn beside(&self, node: usize) -> Arc<Self> {
+        self.sibling(node, false)
+    }
+
+    fn sibling(&self, node: usize, runs: bool) -> Arc<Self> {
         let (host, dead) = (Arc::clone(&self.host), AtomicBool::new(false));
-        Arc::new(Self { node: node % NODES, host, dead })
+        Arc::new(Self { node: node % NODES, runs, host, dead })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -145,6 +157,7 @@ impl Fate {
         let Host { stage, clock, life, .. } = &*self.host;
         let alone = self.state().faults.hit(stage.process.dies_alone)
             && self.node > 0
+            && self.runs
             && self.host.raises.load(Ordering::Relaxed);
         if !alone && *life >= stage.process.lives_max {
             return;

@@ -125,7 +125,8 @@ pub(crate) struct Birth<'a> {
 impl Birth<'_> {
     /// The database, as a node reaches it.
     pub fn open(&self, node: usize) -> anyhow::Result<Store> {
-        let fate = if node == self.fate.node { Arc::clone(&self.fate) } else { self.fate.of(node) };
+        let own = node == self.fate.node;
+        let fate = if own { Arc::clone(&self.fate) } else { self.fate.beside(node) };
         let door = Arc::new(Door(fate));
         Store::open_simulated(self.file, door).context("the database cannot be opened again")
     }
