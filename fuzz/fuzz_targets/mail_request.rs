@@ -13,8 +13,9 @@ fn check(address: &str) {
     assert!(address.is_ascii() && address.len() <= 254);
     assert!(!address.bytes().any(|byte| byte <= b' ' || b"<>,;:\"()[]\\".contains(&byte)));
     assert_eq!(address.matches('@').count(), 1);
-    let masked = parsed.masked();
-    assert!(parsed.local_part().len() < 2 || !masked.contains(parsed.local_part()), "{masked}");
+    let (masked, local) = (parsed.masked(), parsed.local_part());
+    // Who calls himself `f***` is not hidden by stars.
+    assert!(local.len() < 2 || local.contains('*') || !masked.contains(local), "{masked}");
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -11,7 +11,9 @@ fuzz_target!(|text: &str| {
     let Ok(spec) = Spec::read(pairs.iter().copied()) else { return };
     for (name, values) in &spec.headers {
         assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':'), "{name:?}");
-        assert!(!name.to_ascii_lowercase().starts_with("upstash-"), "{name}");
+        // Whatever is to be forwarded is, but nothing that says where the request ends or to whom it goes.
+        let framing = ["content-length", "transfer-encoding", "host", "connection"];
+        assert!(!framing.contains(&name.to_ascii_lowercase().as_str()), "{name}");
         for value in values {
             assert!(!value.contains(['\r', '\n', '\0']), "{value:?}");
         }
