@@ -14,8 +14,9 @@ fn check(address: &str) {
     assert!(!address.bytes().any(|byte| byte <= b' ' || b"<>,;:\"()[]\\".contains(&byte)));
     assert_eq!(address.matches('@').count(), 1);
     let (masked, local) = (parsed.masked(), parsed.local_part());
-    // Who calls himself `f***` is not hidden by stars.
-    assert!(local.len() < 2 || local.contains('*') || !masked.contains(local), "{masked}");
+    // Only what stands before the @ is hidden: a domain may bear the same name, and who calls himself `f***` is not hidden by stars.
+    let (shown, _) = masked.split_once('@').expect("an address, masked or not");
+    assert!(local.len() < 2 || local.contains('*') || !shown.contains(local), "{masked}");
 }
 
 fuzz_target!(|data: &[u8]| {
