@@ -113,7 +113,8 @@ impl FlowControl {
         (after != *self).then(|| Self { version: self.version + 1, updated_at: now, ..after })
     }
 
-    /// The control as it is at a moment: a new period begins when the old one is over.
+    /// The control as it is at a moment: a new period begins when the old one is over. One that is to begin more
+    /// than a period from now was begun by a clock that has been put back since.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Self {
         let mut at = self.clone();
@@ -122,6 +123,9 @@ impl FlowControl {
             let passed = now.since(self.period_start).as_micros() / period.as_micros().max(1);
             let passed = u32::try_from(passed).unwrap_or(u32::MAX);
             at.period_start = self.period_start.plus(period.saturating_mul(passed));
+            at.period_count = 0;
+        } else if self.period_start.since(now) > period {
+            at.period_start = now;
             at.period_count = 0;
         }
         at
@@ -170,6 +174,8 @@ pub fn admit_from_flow(
     now: Timestamp,
 ) -> Option<Changes> {
     let control = control.at(now);
+    // The period may have been begun by a process whose clock is ahead: who is counted in it does not pass before it.
+    let now = now.max(control.period_start);
     let room = control.room(active) as usize;
     let count = waiting.len().min(room);
     let mut changes = admit(waiting.iter().take(room), now)?;

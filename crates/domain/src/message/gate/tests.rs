@@ -117,6 +117,28 @@ fn a_rate_counts_in_periods() {
 }
 
 #[test]
+fn nobody_passes_before_the_period_in_which_it_is_counted() {
+    let waiting = waiting(1, None, Some(&limits(None, Some(3))));
+    let begun = FlowControl { period_start: at(1000), ..control(None, Some(3)) };
+    // A process whose clock is behind finds a period that has not begun for it.
+    let changes = admit_from_flow(&begun, 0, &waiting, at(940)).expect("room");
+    let (messages, times) = admitted(&changes);
+    assert_eq!((messages[0].due_at, times[0].run_at), (at(1000), at(1000)));
+    let after = control_after(&changes);
+    assert_eq!((after.period_start, after.period_count), (at(1000), 1));
+}
+
+#[test]
+fn a_clock_that_was_put_back_begins_a_new_period() {
+    let waiting = waiting(1, None, Some(&limits(None, Some(3))));
+    let spent =
+        FlowControl { period_start: at(3_600_000), period_count: 3, ..control(None, Some(3)) };
+    assert_eq!(spent.at(at(0)).opens_at(), None);
+    let after = control_after(&admit_from_flow(&spent, 0, &waiting, at(0)).expect("room"));
+    assert_eq!((after.period_start, after.period_count), (at(0), 1));
+}
+
+#[test]
 fn a_pause_stops_and_lets_the_period_elapse() {
     let paused = FlowControl { paused: true, ..control(Some(5), Some(5)) };
     let waiting = waiting(1, None, Some(&limits(Some(5), Some(5))));
