@@ -12,7 +12,7 @@ use tashika_engine::{
 };
 use tashika_providers::mail::Postman;
 use tashika_providers::templates::Templates;
-use tashika_store::{EffectFilter, Store};
+use tashika_store::{EffectFilter, EffectRow, Store};
 
 use super::dice::Stream;
 use super::fate::Fate;
@@ -189,7 +189,9 @@ impl Cast for Arc<Process> {
         for status in [Status::Sending, Status::Pending, Status::Failed] {
             let filter = EffectFilter { status: Some(status), ..EffectFilter::default() };
             let found = self.store.effects(&filter, WAITING_MAX).await.ok()?;
-            if status == Status::Sending && !found.is_empty() {
+            // While the lane is closed, mails in hand only wait for it to open.
+            let waits = |effect: &EffectRow| effect.lane == Lane::MAIL && closed_until.is_some();
+            if status == Status::Sending && !found.iter().all(waits) {
                 return None;
             }
             for effect in found {
