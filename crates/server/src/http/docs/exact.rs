@@ -5,7 +5,7 @@
 //! the configuration knows. Every status that can come is listed, so there is no `default`: a status
 //! that is not listed is a mistake, and a test looks for it with requests of every kind.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tashika_domain::order::OrderRules;
 use utoipa::openapi::OpenApi;
 
@@ -270,7 +270,7 @@ fn collect(value: &Value, schemas: &Value, names: &mut Vec<String>) {
 #[cfg(debug_assertions)]
 pub(in crate::http) fn undocumented(router: &axum::Router, document: &Value) -> Vec<String> {
     const NO_API: [&str; 4] = ["/console", "/docs", "/openapi.json", "/v2"];
-    let empty = Map::new();
+    let empty = serde_json::Map::new();
     let known = document["paths"].as_object().unwrap_or(&empty);
     let shown = format!("{router:?}");
     let quoted = shown.split('"').skip(1).step_by(2);
