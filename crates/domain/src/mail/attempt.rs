@@ -43,8 +43,9 @@ pub fn begin(
     let opened = match delivery.status {
         Status::Queued if stopped => return Begin::Cancelled,
         Status::Queued => delivery.clone(),
-        // Cancelled in doubt, and left behind with its mark: what is requeued has none.
+        // Cancelled, and left behind with its mark: what is requeued has none.
         Status::PossiblySent if stopped && delivery.sending.is_some() => return Begin::Cancelled,
+        Status::Cancelled if delivery.sending.is_some() => return Begin::Cancelled,
         // An operator has requeued the effect itself.
         Status::Failed | Status::PossiblySent => match reopen(delivery, now) {
             Some(opened) => opened,

@@ -88,6 +88,7 @@ pub fn conclude(delivery: &Delivery, attempt: &Attempted<'_>) -> Concluded {
             };
             match super::cancel(&known, attempt.now) {
                 Some(after) => ended(after, Verdict::Succeeded, None, attempt),
+                None if lost && known.status == Status::Cancelled => let_go(&known, attempt),
                 // It had ended before; only the mark goes.
                 None if lost => {
                     let after = Delivery { version: known.version + 1, ..known };

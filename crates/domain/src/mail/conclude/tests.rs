@@ -180,6 +180,20 @@ fn what_was_cancelled_in_doubt_is_not_sent_again() {
     assert_eq!((over.status, over.sending), (Status::PossiblySent, None));
 }
 
+/// Marked, then given back without a word (there was no permit any more, or nobody knew whether the mark was
+/// written), then cancelled: whoever has it next finds the mark, and takes it away.
+#[test]
+fn a_mark_does_not_stay_on_what_was_cancelled() {
+    let (mine, stopped) = (Uuid::from_u128(7), Some(BatchStatus::Cancelled));
+    let cancelled = crate::mail::cancel(&begun(), NOW).unwrap();
+    assert_eq!((cancelled.status, cancelled.effect_id), (Status::Cancelled, Some(mine)));
+    assert_eq!(begin(&cancelled, stopped, mine, 2, NOW), Begin::Cancelled);
+    let over = after(&cancelled, Came::Cancelled);
+    let (status, mark) = (over.delivery.status, over.delivery.sending);
+    assert_eq!((status, mark), (Status::PossiblySent, None), "it may have arrived");
+    assert_eq!(over.verdict, Verdict::Succeeded, "and is not sent again");
+}
+
 #[test]
 fn a_notification_is_audited_when_it_is_sent_and_not_before() {
     let on_sent = crate::mail::OnSent {
