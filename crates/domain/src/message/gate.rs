@@ -56,6 +56,9 @@ impl Queue {
     }
 }
 
+/// Clocks of processes are not further apart than this. A period that begins later was begun by a clock that has been put back since.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
+
 /// Limits on messages that share a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowControl {
@@ -113,8 +116,7 @@ impl FlowControl {
         (after != *self).then(|| Self { version: self.version + 1, updated_at: now, ..after })
     }
 
-    /// The control as it is at a moment: a new period begins when the old one is over. One that is to begin more
-    /// than a period from now was begun by a clock that has been put back since.
+    /// The control as it is at a moment: a new period begins when the old one is over.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Self {
         let mut at = self.clone();
@@ -124,7 +126,7 @@ impl FlowControl {
             let passed = u32::try_from(passed).unwrap_or(u32::MAX);
             at.period_start = self.period_start.plus(period.saturating_mul(passed));
             at.period_count = 0;
-        } else if self.period_start.since(now) > period {
+        } else if self.period_start.since(now) > CLOCKS_APART {
             at.period_start = now;
             at.period_count = 0;
         }

@@ -121,11 +121,13 @@ fn nobody_passes_before_the_period_in_which_it_is_counted() {
     let waiting = waiting(1, None, Some(&limits(None, Some(3))));
     let begun = FlowControl { period_start: at(1000), ..control(None, Some(3)) };
     // A process whose clock is behind finds a period that has not begun for it.
-    let changes = admit_from_flow(&begun, 0, &waiting, at(940)).expect("room");
-    let (messages, times) = admitted(&changes);
-    assert_eq!((messages[0].due_at, times[0].run_at), (at(1000), at(1000)));
-    let after = control_after(&changes);
-    assert_eq!((after.period_start, after.period_count), (at(1000), 1));
+    for behind in [60, 1600] {
+        let changes = admit_from_flow(&begun, 0, &waiting, at(1000 - behind)).expect("room");
+        let (messages, times) = admitted(&changes);
+        assert_eq!((messages[0].due_at, times[0].run_at), (at(1000), at(1000)));
+        let after = control_after(&changes);
+        assert_eq!((after.period_start, after.period_count), (at(1000), 1));
+    }
 }
 
 #[test]
