@@ -142,7 +142,9 @@ impl Line {
         if effect.attempts > 0 || self.scene.world().truth(id).attempts > 0 {
             return Ok(());
         }
-        let paused = self.scene.book().paused_since(queue);
+        // By the clock of whoever let it through.
+        let error = self.scene.process.clock_error();
+        let paused = self.scene.book().paused_since(queue).map(|since| since.plus(error));
         if let Some(since) = paused.filter(|since| message.due_at > *since)
             && message.asked.flow.is_none()
         {
