@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tashika_domain::audit::Actor;
 use tashika_domain::mail::batch::{self, Batch};
 use tashika_domain::mail::control;
 use tashika_domain::mail::pace::{Leave, Limits, frees_at, minute};
@@ -19,6 +20,7 @@ on_both!(
     a_key_is_taken_once,
     mails_are_found_by_whom_what_and_where,
     batches_are_counted_and_walked_in_order,
+    of_two_wishes_about_a_batch_in_one_moment_the_second_is_outdated,
     permits_are_as_many_as_the_rate,
     permits_of_a_clock_that_was_put_back_do_not_last,
     many_who_ask_at_once_get_no_more,
@@ -200,6 +202,18 @@ async fn batches_are_counted_and_walked_in_order(db: Db) {
     assert_eq!(counts, [(Status::Cancelled, 1), (Status::Queued, 4)]);
     let listed: Vec<Batch> = store.mail_batches(None, 10).await.unwrap();
     assert_eq!(listed, [after]);
+}
+
+/// Both name their driver alike: it is the row of the batch that must tell the second one.
+async fn of_two_wishes_about_a_batch_in_one_moment_the_second_is_outdated(db: Db) {
+    let store = db.open().await;
+    let draft = batch::draft(uuid(50), "t", None, at(1));
+    let accepted = Batch { status: batch::BatchStatus::Accepted, ..draft };
+    done(&store, [Write::MailBatchInsert(Box::new(accepted.clone()))]).await;
+    let (_, changes) = batch::cancel_rest(&accepted, Actor::SYSTEM, at(2), at(9)).unwrap();
+    store.commit(changes.clone()).await.unwrap();
+    let late = store.commit(changes).await;
+    assert!(matches!(late, Err(CommitError::Outdated { table: "mail_batches", .. })), "{late:?}");
 }
 
 fn wish(number: u64, rate_per_sec: f64, daily_quota: i64, now: Timestamp) -> PermitWish {
