@@ -352,14 +352,16 @@ pub fn cancel(delivery: &Delivery, now: Timestamp) -> Option<Delivery> {
     Some(Delivery { effect_id, ..after })
 }
 
-/// A delivery that ended otherwise than well begins again: its attempts, not its history.
+/// A delivery that ended otherwise than well begins again: its attempts, not its history. If it was cancelled while it was
+/// being sent, that attempt belongs to the life before: how it ends will not be heard, so it may have arrived.
 #[must_use]
 pub fn reopen(delivery: &Delivery, now: Timestamp) -> Option<Delivery> {
     next(delivery.status, Event::Reopen).ok()?;
-    let doubt = delivery.status == Status::PossiblySent;
+    let doubt = delivery.status == Status::PossiblySent || delivery.sending.is_some();
     Some(Delivery {
         attempts: 0,
         effect_id: None,
+        sending: None,
         fault: None,
         possibly_duplicate: delivery.possibly_duplicate || doubt,
         ..delivery.after(Event::Reopen, now)

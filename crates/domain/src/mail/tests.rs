@@ -78,6 +78,18 @@ fn each_life_has_an_effect_of_its_own() {
     assert!(again.effect_id.is_some() && again.effect_id != Some(again.id));
 }
 
+/// Whoever has it in hand belongs to the life before, and will not be heard.
+#[test]
+fn what_is_reopened_while_it_is_being_sent_may_have_arrived() {
+    let (fed, _) = feed(&delivery(), NOW, NOW);
+    let marked = Delivery { sending: Some(Sending { since: NOW, fence: 5 }), ..fed };
+    let cancelled = cancel(&marked, NOW).unwrap();
+    assert_eq!((cancelled.status, cancelled.sending), (Status::Cancelled, marked.sending));
+    let opened = reopen(&cancelled, NOW).unwrap();
+    assert_eq!((opened.sending, opened.possibly_duplicate), (None, true));
+    assert_eq!(cancel(&opened, NOW).unwrap().status, Status::PossiblySent);
+}
+
 #[test]
 fn what_may_have_arrived_is_not_cancelled_away() {
     let doubtful = Delivery { possibly_duplicate: true, ..delivery() };
