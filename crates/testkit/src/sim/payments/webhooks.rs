@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OpenFlags};
 use tashika_domain::webhook::{KIND, Status, WebhookEvent};
-use tashika_domain::{Lane, Status as EffectStatus};
+use tashika_domain::{Lane, LanePolicy, Status as EffectStatus};
 use tashika_store::{AuditFilter, EffectFilter, StoreError, WebhookFilter};
 use uuid::Uuid;
 
@@ -126,7 +126,12 @@ impl Process {
         let mut effects: BTreeMap<Uuid, _> = effects.into_iter().map(|e| (e.id.0, e)).collect();
         for event in events.values() {
             let Some(effect) = effects.remove(&event.id) else {
-                self.broken(RULE, &event.event_id, "nobody works on it");
+                // The effect of what is over is kept for a while only.
+                let keep = LanePolicy::default().keep;
+                let over_at = event.processed_at.filter(|_| event.status != Status::Pending);
+                if over_at.is_none_or(|at| self.clock.now() < at.plus(keep)) {
+                    self.broken(RULE, &event.event_id, "nobody works on it");
+                }
                 continue;
             };
             let ended = match event.status {
