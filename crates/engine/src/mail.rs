@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::{counter, histogram};
 use serde_json::{Value, json};
 use tashika_domain::effect::{Effect, PAYLOAD_UNREADABLE, Verdict};
-use tashika_domain::mail::attempt::{Begin, begin};
+use tashika_domain::mail::attempt::{Begin, MailLease, begin};
 use tashika_domain::mail::conclude::{
     Attempted, Came, Concluded, conclude, hold_up, is_of_the_lane,
 };
@@ -115,12 +115,13 @@ impl MailHandler {
         let over = |note: Note| {
             Ready::Not(Tried { note: Some(Arc::new(note)), ..Tried::done(json!(null)) })
         };
-        let Some((delivery, batch)) = office.store.mail_with_batch(id).await? else {
+        let Some(found) = office.store.mail_in_hand(id).await? else {
             return Ok(over(Note::Over));
         };
         let now = office.clock.now();
-        let (effect, fence) = (job.effect.id.0, job.effect.fence);
-        Ok(match begin(&delivery, batch, effect, fence, now) {
+        let lease =
+            MailLease { effect_id: job.effect.id.0, fence: job.effect.fence, held: found.held };
+        Ok(match begin(&found.delivery, found.batch, lease, now) {
             Begin::Go { delivery, changes } => Ready::Go(delivery, changes),
             Begin::Over => over(Note::Over),
             Begin::Cancelled => over(Note::Cancelled),

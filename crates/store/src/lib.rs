@@ -73,7 +73,7 @@ pub use effects::{EffectCount, EffectFilter, EffectRow};
 pub use enqueue::enqueue_in;
 pub use error::{CommitError, Key, StoreError, Written};
 pub use gate::{Gate, Moment, Passing};
-pub use mail::{MailCount, MailFilter};
+pub use mail::{MailCount, MailFilter, MailInHand};
 pub use mail_control::{PermitAnswer, PermitWish};
 pub use message::{MessageCount, MessageFilter, Order};
 pub use migrate::{Applied, KNOWN_VERSION};

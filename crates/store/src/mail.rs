@@ -130,6 +130,15 @@ fn parse(row: &dyn Row) -> Result<Delivery, StoreError> {
     })
 }
 
+/// A mail as whoever wants to send it finds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MailInHand {
+    pub delivery: Delivery,
+    pub batch: Option<BatchStatus>,
+    /// The fence of the lease on its effect, if somebody has one.
+    pub held: Option<i64>,
+}
+
 /// Which deliveries to list. Empty matches all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MailFilter {
@@ -154,16 +163,15 @@ impl Store {
         Ok(self.query(sql, vec![Param::Uuid(id)], parse).await?.pop())
     }
 
-    /// A mail, and where its batch stands.
-    pub async fn mail_with_batch(
-        &self,
-        id: Uuid,
-    ) -> Result<Option<(Delivery, Option<BatchStatus>)>, StoreError> {
+    /// A mail, where its batch stands, and who has its effect in hand.
+    pub async fn mail_in_hand(&self, id: Uuid) -> Result<Option<MailInHand>, StoreError> {
         let columns = TABLE.select();
         let columns = columns.trim_end_matches(" from mail_deliveries");
         let sql = format!(
             "{columns}, (select b.status from mail_batches b
-                          where b.id = mail_deliveries.batch_id) as batch_status
+                          where b.id = mail_deliveries.batch_id) as batch_status,
+                        (select o.fence from outbox o
+                          where o.id = mail_deliveries.effect_id and o.status = 'sending') as held
                from mail_deliveries where id = $1"
         );
         let found = self.query(sql, vec![Param::Uuid(id)], |row| {
@@ -172,7 +180,7 @@ impl Store {
                 Some(_) => Some(read.word("batch_status", BatchStatus::parse)?),
                 None => None,
             };
-            Ok((parse(row)?, batch))
+            Ok(MailInHand { delivery: parse(row)?, batch, held: read.opt_number("held")? })
         });
         Ok(found.await?.pop())
     }

@@ -21,7 +21,19 @@ pub enum Begin {
     Elsewhere,
 }
 
-/// Whether a delivery may be sent now, under the lease with this fence.
+/// What a worker has of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailLease {
+    pub effect_id: Uuid,
+    pub fence: i64,
+    /// The fence of whoever has the delivery's effect now, if anybody has.
+    pub held: Option<i64>,
+}
+
+/// Whether a delivery may be sent now, under this lease.
+///
+/// Whoever has slept past the end of his lease finds that another has it, or that the attempts are over: what
+/// looks like a mail that a person has requeued may be one that failed in other hands meanwhile.
 ///
 /// What is found marked with an older fence was under way when its worker was lost without a trace:
 /// it may have arrived.
@@ -29,14 +41,14 @@ pub enum Begin {
 pub fn begin(
     delivery: &Delivery,
     batch: Option<BatchStatus>,
-    effect_id: Uuid,
-    fence: i64,
+    lease: MailLease,
     now: Timestamp,
 ) -> Begin {
+    let MailLease { effect_id, fence, held } = lease;
     if delivery.effect_id != Some(effect_id) {
         return Begin::Over;
     }
-    if delivery.sending.is_some_and(|sending| sending.fence >= fence) {
+    if held != Some(fence) || delivery.sending.is_some_and(|sending| sending.fence >= fence) {
         return Begin::Elsewhere;
     }
     let stopped = matches!(batch, Some(BatchStatus::Cancelled | BatchStatus::Aborted));

@@ -7,7 +7,7 @@ use tashika_domain::Lane;
 use tashika_domain::effect::EffectId;
 use tashika_domain::mail::pace::Limits;
 use tashika_domain::mail::{MailFault, Status};
-use tashika_engine::{Clock, MailRules, Rescuer};
+use tashika_engine::{Clock, Handler as _, Job, MailHandler, MailRules, Rescuer};
 use tashika_store::Claim;
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{Gate, until};
@@ -21,6 +21,7 @@ on_both!(
     two_processes_send_each_mail_once,
     a_killed_process_leaves_in_doubt_what_it_was_sending_and_nothing_else,
     a_worker_that_lost_its_lease_sends_nothing,
+    a_worker_that_wakes_up_when_its_mail_has_failed_sends_nothing,
     two_processes_together_keep_the_rate,
     two_processes_together_keep_the_quota,
     what_was_not_sent_is_given_back_to_the_quota,
@@ -105,6 +106,28 @@ async fn a_worker_that_lost_its_lease_sends_nothing(db: TestDb) {
     assert_eq!((mail.status, mail.possibly_duplicate), (Status::Sent, false));
     let effect = node.store.effect(EffectId(id)).await.unwrap().unwrap();
     assert_eq!((world.count(), effect.attempts), (1, 1));
+}
+
+/// What has failed may be requeued by hand, and is then sent under the same effect: a claim that is older than the failure
+/// must not be taken for that.
+async fn a_worker_that_wakes_up_when_its_mail_has_failed_sends_nothing(db: TestDb) {
+    let world = World::fine();
+    let node = Node::new(&db, &world).await;
+    let id = node.send("a@example.com").await;
+    let now = Clock::System.now();
+    let claim = Claim { lane: &Lane::MAIL, worker: "host:9:z", now, limit: 10 };
+    let claimed = node.store.claim(claim).await.unwrap();
+    let stern = World::new(|_, _| refuses(MailFault::Recipient));
+    let later = Node::with(&db, &stern, ahead(HOUR), rules(), "host:2:b").await;
+    let running = later.engine(5).lane(Lane::MAIL, policy()).start();
+    let failed = later.ended(id).await;
+    stop(running).await;
+    assert_eq!((failed.status, stern.count()), (Status::Failed, 1));
+
+    let asleep = MailHandler(Arc::clone(&node.office));
+    asleep.attempt(Job { effect: &claimed[0], now }).await;
+    assert_eq!(world.count(), 0);
+    assert_eq!(node.mail(id).await, failed);
 }
 
 /// The most that any second saw.

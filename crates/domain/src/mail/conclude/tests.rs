@@ -1,5 +1,5 @@
 use super::*;
-use crate::mail::attempt::{Begin, begin};
+use crate::mail::attempt::{Begin, MailLease, begin};
 use crate::mail::batch::BatchStatus;
 use crate::mail::tests::delivery;
 use uuid::Uuid;
@@ -10,9 +10,14 @@ fn patience() -> Patience {
     Patience { max_attempts: 3, waits: [2, 4, 8].map(Duration::from_secs).to_vec() }
 }
 
+/// A lease that is still held.
+fn lease(effect_id: Uuid, fence: i64) -> MailLease {
+    MailLease { effect_id, fence, held: Some(fence) }
+}
+
 fn begun() -> Delivery {
     let fed = Delivery { effect_id: Some(Uuid::from_u128(7)), ..delivery() };
-    match begin(&fed, None, Uuid::from_u128(7), 1, NOW) {
+    match begin(&fed, None, lease(Uuid::from_u128(7), 1), NOW) {
         Begin::Go { delivery, .. } => *delivery,
         other => panic!("{other:?}"),
     }
@@ -147,17 +152,28 @@ fn addresses_in_what_servers_say_are_masked_and_histories_are_short() {
 fn only_the_newest_lease_of_the_newest_effect_sends() {
     let mine = Uuid::from_u128(7);
     let fed = Delivery { effect_id: Some(mine), ..delivery() };
-    assert!(matches!(begin(&fed, None, Uuid::from_u128(8), 1, NOW), Begin::Over));
+    assert!(matches!(begin(&fed, None, lease(Uuid::from_u128(8), 1), NOW), Begin::Over));
     let marked = begun();
-    assert_eq!(begin(&marked, None, mine, 1, NOW), Begin::Elsewhere);
-    let Begin::Go { delivery, .. } = begin(&marked, None, mine, 2, NOW) else { panic!("goes") };
+    assert_eq!(begin(&marked, None, lease(mine, 1), NOW), Begin::Elsewhere);
+    let Begin::Go { delivery, .. } = begin(&marked, None, lease(mine, 2), NOW) else {
+        panic!("goes")
+    };
     assert!(delivery.possibly_duplicate, "nobody has said what became of the first attempt");
     let sent = Delivery { status: Status::Sent, ..fed.clone() };
-    assert_eq!(begin(&sent, None, mine, 1, NOW), Begin::Over);
+    assert_eq!(begin(&sent, None, lease(mine, 1), NOW), Begin::Over);
     let failed = Delivery { status: Status::Failed, ended_at: Some(NOW), ..fed.clone() };
-    let Begin::Go { delivery, .. } = begin(&failed, None, mine, 5, NOW) else { panic!("goes") };
+    let Begin::Go { delivery, .. } = begin(&failed, None, lease(mine, 5), NOW) else {
+        panic!("goes")
+    };
     assert_eq!((delivery.status, delivery.effect_id), (Status::Queued, Some(mine)));
-    assert_eq!(begin(&fed, Some(BatchStatus::Cancelled), mine, 1, NOW), Begin::Cancelled);
+    assert_eq!(begin(&fed, Some(BatchStatus::Cancelled), lease(mine, 1), NOW), Begin::Cancelled);
+    // Whoever has slept past the end of his lease, while another has it or nobody any more.
+    for held in [None, Some(2)] {
+        let asleep = MailLease { held, ..lease(mine, 1) };
+        for found in [&fed, &failed] {
+            assert_eq!(begin(found, None, asleep, NOW), Begin::Elsewhere, "{held:?}");
+        }
+    }
 }
 
 /// What is in doubt when it is cancelled ends as possibly sent, and so does what a person may requeue: the
@@ -168,14 +184,14 @@ fn what_was_cancelled_in_doubt_is_not_sent_again() {
     let waiting = after(&begun(), refused(MailFault::PossiblySent)).delivery;
     let cancelled = crate::mail::cancel(&waiting, NOW).unwrap();
     assert_eq!(cancelled.status, Status::PossiblySent);
-    assert_eq!(begin(&cancelled, stopped, mine, 2, NOW), Begin::Over);
+    assert_eq!(begin(&cancelled, stopped, lease(mine, 2), NOW), Begin::Over);
 
     // The same while the mark of an attempt that was given up stands.
-    let Begin::Go { delivery: marked, .. } = begin(&waiting, None, mine, 2, NOW) else {
+    let Begin::Go { delivery: marked, .. } = begin(&waiting, None, lease(mine, 2), NOW) else {
         panic!("goes")
     };
     let cancelled = crate::mail::cancel(&marked, NOW).unwrap();
-    assert_eq!(begin(&cancelled, stopped, mine, 3, NOW), Begin::Cancelled);
+    assert_eq!(begin(&cancelled, stopped, lease(mine, 3), NOW), Begin::Cancelled);
     let over = after(&cancelled, Came::Cancelled).delivery;
     assert_eq!((over.status, over.sending), (Status::PossiblySent, None));
 }
@@ -187,7 +203,7 @@ fn a_mark_does_not_stay_on_what_was_cancelled() {
     let (mine, stopped) = (Uuid::from_u128(7), Some(BatchStatus::Cancelled));
     let cancelled = crate::mail::cancel(&begun(), NOW).unwrap();
     assert_eq!((cancelled.status, cancelled.effect_id), (Status::Cancelled, Some(mine)));
-    assert_eq!(begin(&cancelled, stopped, mine, 2, NOW), Begin::Cancelled);
+    assert_eq!(begin(&cancelled, stopped, lease(mine, 2), NOW), Begin::Cancelled);
     let over = after(&cancelled, Came::Cancelled);
     let (status, mark) = (over.delivery.status, over.delivery.sending);
     assert_eq!((status, mark), (Status::PossiblySent, None), "it may have arrived");
