@@ -18,7 +18,7 @@
 //! | list | `GET /v1/payment_intents` | |
 //! | open a checkout | `POST /v1/checkout/sessions` | `{payment_id}:checkout` |
 //! | checkout | `GET /v1/checkout/sessions/{id}` | |
-//! | expire a checkout | `POST /v1/checkout/sessions/{id}/expire` | `{payment_id}:expire` |
+//! | expire a checkout | `POST /v1/checkout/sessions/{id}/expire` | none: closing twice is closing once |
 //!
 //! A capture or void after one that did not happen has `:2`, `:3`, … behind its key.
 //!

@@ -156,6 +156,13 @@ async fn closing_a_page_at_stripe_ends_it_or_finds_it_paid() {
     assert_eq!(seen(&gateway.expire_checkout(of(&session.id, now)).await), "expired");
     assert!(!world.customer_pays(&session.id));
 
+    // A key would remember the failure, and nobody could ever close the page.
+    let (world, _server, gateway) = stripe().await;
+    let session = opened(gateway.open_checkout(order(now)).await);
+    world.script(Operation::ExpireCheckout, [Fault::fail_before()]);
+    assert_eq!(seen(&gateway.expire_checkout(of(&session.id, now)).await), "Lost UNKNOWN");
+    assert_eq!(seen(&gateway.expire_checkout(of(&session.id, now)).await), "expired");
+
     let (world, _server, gateway) = stripe().await;
     let session = opened(gateway.open_checkout(order(now)).await);
     assert!(world.customer_pays_later(&session.id));
@@ -163,7 +170,7 @@ async fn closing_a_page_at_stripe_ends_it_or_finds_it_paid() {
     assert_eq!(seen(&reply), "complete pi_", "not closed, and not paid either");
     assert_eq!(reply.exchange.reply, "400; asked: 200");
     assert!(world.money_comes(&session.id, true));
-    // The key remembers the refusal; where the session stands is asked every time.
+    // Where the session stands is asked every time.
     assert_eq!(seen(&gateway.expire_checkout(of(&session.id, now)).await), "complete paid pi_");
     world.script(Operation::Checkout, [Fault::fail_before()]);
     assert_eq!(seen(&gateway.expire_checkout(of(&session.id, now)).await), "Lost UNKNOWN");

@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use ::http::Method;
 use serde::Deserialize;
 use tashika_domain::payment::remote::code;
 use tashika_domain::payment::session::{RemoteSession, SessionState};
@@ -134,7 +135,8 @@ impl StripeGateway {
             return unprepared(EXPIRE);
         }
         let path = format!("/v1/checkout/sessions/{id}/expire");
-        let ask = Ask::post(EXPIRE, path, format!("{payment_id}:expire"), asked.now);
+        // Without a key, which would remember an error of Stripe's for a day: closing twice is closing once.
+        let ask = Ask { method: Method::POST, ..Ask::get(EXPIRE, path, asked.now) };
         let heard = self.ask(ask, |body| session(body, Some(id), payment_id)).await;
         // Stripe gives this refusal no code of its own: whatever it finds wrong with the request, the
         // session says where it stands.
