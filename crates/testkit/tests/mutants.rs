@@ -76,7 +76,7 @@ fn caught_by(mutant: Mutant) -> Catcher {
         Mutant::DedupKeyNotStored => {
             Test("engine", "queue_once::a_duplicate_is_the_first_message::sqlite")
         }
-        Mutant::QueueGateOpen => Test("engine", "queue_order::a_wide_queue_is_no_wider::sqlite"),
+        Mutant::QueueGateOpen => Run(Messages, 1, 30, "first in, first out"),
         Mutant::FlowNotCounted => {
             Test("engine", "queue_flow::a_rate_holds_in_every_period::sqlite")
         }
