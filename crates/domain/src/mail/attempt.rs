@@ -15,7 +15,7 @@ pub enum Begin {
     Go { delivery: Box<Delivery>, changes: Changes },
     /// There is nothing to send: it has ended, or another effect has taken over.
     Over,
-    /// Its batch was cancelled, and it was not under way.
+    /// It was cancelled, or its batch was, and it is not under way; a mark that it still has goes.
     Cancelled,
     /// Somebody else is sending it. Our lease is an old one.
     Elsewhere,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tashika_domain::Lane;
-use tashika_domain::effect::EffectId;
+use tashika_domain::effect::{Effect, EffectId};
 use tashika_domain::mail::pace::Limits;
 use tashika_domain::mail::{MailFault, Status};
 use tashika_engine::{Clock, Handler as _, Job, MailHandler, MailRules, Rescuer};
@@ -91,14 +91,20 @@ async fn a_killed_process_leaves_in_doubt_what_it_was_sending_and_nothing_else(d
     gate.open();
 }
 
+/// Somebody claims the only mail there is, and gives no sign of life.
+async fn claimed_and_asleep(node: &Node) -> Effect {
+    let now = Clock::System.now();
+    let claim = Claim { lane: &Lane::MAIL, worker: "host:9:z", now, limit: 10 };
+    let mut claimed = node.store.claim(claim).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    claimed.remove(0)
+}
+
 async fn a_worker_that_lost_its_lease_sends_nothing(db: TestDb) {
     let world = World::fine();
     let node = Node::new(&db, &world).await;
     let id = node.send("a@example.com").await;
-    // Somebody claims it, and is not heard of again.
-    let now = Clock::System.now();
-    let claim = Claim { lane: &Lane::MAIL, worker: "host:9:z", now, limit: 10 };
-    assert_eq!(node.store.claim(claim).await.unwrap().len(), 1);
+    claimed_and_asleep(&node).await;
     let later = Node::with(&db, &world, ahead(HOUR), rules(), "host:2:b").await;
     let running = later.engine(5).lane(Lane::MAIL, policy()).start();
     let mail = later.ended(id).await;
@@ -114,9 +120,7 @@ async fn a_worker_that_wakes_up_when_its_mail_has_failed_sends_nothing(db: TestD
     let world = World::fine();
     let node = Node::new(&db, &world).await;
     let id = node.send("a@example.com").await;
-    let now = Clock::System.now();
-    let claim = Claim { lane: &Lane::MAIL, worker: "host:9:z", now, limit: 10 };
-    let claimed = node.store.claim(claim).await.unwrap();
+    let claimed = claimed_and_asleep(&node).await;
     let stern = World::new(|_, _| refuses(MailFault::Recipient));
     let later = Node::with(&db, &stern, ahead(HOUR), rules(), "host:2:b").await;
     let running = later.engine(5).lane(Lane::MAIL, policy()).start();
@@ -125,7 +129,7 @@ async fn a_worker_that_wakes_up_when_its_mail_has_failed_sends_nothing(db: TestD
     assert_eq!((failed.status, stern.count()), (Status::Failed, 1));
 
     let asleep = MailHandler(Arc::clone(&node.office));
-    asleep.attempt(Job { effect: &claimed[0], now }).await;
+    asleep.attempt(Job { effect: &claimed, now: node.clock.now() }).await;
     assert_eq!(world.count(), 0);
     assert_eq!(node.mail(id).await, failed);
 }
