@@ -80,8 +80,9 @@ struct Request {
     digest: String,
     qty: f64,
     plan: Plan,
-    /// Who waits for the answer.
+    /// Who waits for the answer, or did until `gone_at`.
     node: usize,
+    is_waited_for: bool,
     gone_at: Timestamp,
     verdict: Option<Verdict>,
 }
@@ -168,7 +169,8 @@ impl World {
         log.note(now, &format!("node {node} sends {id}, request {nth}: {}", plan.story()));
         self.schedule(request, &id, &plan, now, log);
         let (gone_at, reply, qty) = (now.plus(listens_for), plan.reply, order.qty);
-        let left = Request { id, digest, qty, plan, node, gone_at, verdict: None };
+        let left =
+            Request { id, digest, qty, plan, node, is_waited_for: true, gone_at, verdict: None };
         self.requests.insert(request, left);
         Call { request, listens_for, hearing, reply }
     }
@@ -195,7 +197,8 @@ impl World {
     /// The caller of a request stops listening; what the broker has answered by then.
     pub fn hear(&mut self, request: u64, now: Timestamp, log: &Log) -> Option<Verdict> {
         self.flush(now, log);
-        let asked = self.requests.get(&request)?;
+        let asked = self.requests.get_mut(&request)?;
+        asked.is_waited_for = false;
         if let Some(truth) = self.truths.get_mut(&asked.id) {
             truth.calling = truth.calling.saturating_sub(1);
         }
@@ -237,10 +240,11 @@ impl World {
         }
     }
 
-    /// A node is gone: nobody waits for the answers to its requests.
+    /// A node is gone: nobody waits for the answers to its requests, not even for one that was to come at this moment.
     pub fn node_ended(&mut self, node: usize, now: Timestamp) {
-        for request in self.requests.values_mut().filter(|r| r.node == node && r.gone_at > now) {
-            request.gone_at = now;
+        for request in self.requests.values_mut().filter(|r| r.node == node && r.is_waited_for) {
+            request.is_waited_for = false;
+            request.gone_at = request.gone_at.min(now);
             if let Some(truth) = self.truths.get_mut(&request.id) {
                 truth.calling = truth.calling.saturating_sub(1);
             }
@@ -250,6 +254,7 @@ impl World {
     /// The process is gone: nobody waits for any answer.
     pub fn process_ended(&mut self, now: Timestamp) {
         for request in self.requests.values_mut() {
+            request.is_waited_for = false;
             request.gone_at = request.gone_at.min(now);
         }
         for truth in self.truths.values_mut() {
@@ -391,3 +396,36 @@ fn recognise(truth: &Truth) -> Option<Verdict> {
 const ONE_AT_A_TIME: &str = "one request at a time";
 /// The rule that nobody asks before the answer can be trusted.
 const TOO_EARLY: &str = "asked too early";
+
+#[cfg(test)]
+mod tests {
+    use tashika_domain::order::Side;
+
+    use super::*;
+    use crate::sim::stage::EPOCH;
+
+    #[test]
+    fn nobody_waits_for_the_answers_of_a_node_that_is_gone() {
+        let log = Log::new(EPOCH, false);
+        let mut world = World::new(1, Swarm::draw(1));
+        let order = OrderRequest {
+            order_id: None,
+            instrument: "7203.T".into(),
+            side: Side::Buy,
+            qty: 100.0,
+            price: None,
+            time_in_force: "DAY".into(),
+            trace_id: None,
+            requested_at: None,
+            idempotency_key: "o-1".into(),
+        };
+        let call = world.leave(&order, "digest".into(), 2, EPOCH, &log);
+        // At the very moment at which its answer would have come.
+        let end = EPOCH.plus(call.listens_for);
+        world.node_ended(2, end);
+        world.leave(&order, "digest".into(), 1, end, &log);
+        assert!(!log.is_violated());
+        world.leave(&order, "digest".into(), 0, end, &log);
+        assert!(log.is_violated(), "one of them is still waited for");
+    }
+}
