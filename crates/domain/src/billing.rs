@@ -87,7 +87,9 @@ impl Event {
         matches!(self, Self::PaymentSucceeded | Self::PaymentFailed)
     }
 
-    const fn action(self) -> &'static str {
+    /// What its audit line says.
+    #[must_use]
+    pub const fn action(self) -> &'static str {
         match self {
             Self::PaymentSucceeded => "billing.payment_succeeded",
             Self::PaymentFailed => "billing.payment_failed",

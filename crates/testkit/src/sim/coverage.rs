@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tashika_domain::billing::Billing;
 use tashika_domain::changes::{PaymentLine, Settle};
 use tashika_domain::effect::{self, EffectId, Verdict};
 use tashika_domain::mail::batch::{self, Batch, BatchEvent, BatchStatus, Work};
@@ -148,6 +149,7 @@ pub(crate) struct Coverage {
     batches: BTreeMap<Uuid, Box<Batch>>,
     renders: BTreeMap<Uuid, Box<Render>>,
     reservations: BTreeMap<Uuid, Box<Reservation>>,
+    billings: BTreeMap<Uuid, billing::Status>,
 }
 
 impl Coverage {
@@ -196,6 +198,10 @@ impl Coverage {
                     self.reservations.insert(new.id, new.clone());
                 }
                 Write::ReservationUpdate(after) => self.reservation(after, changes),
+                Write::BillingInsert(new) => {
+                    self.billings.insert(new.id, new.status);
+                }
+                Write::BillingUpdate(after) => self.billing(after, changes),
                 _ => {}
             }
         }
@@ -347,6 +353,25 @@ impl Coverage {
                 && before.standing(after.updated_at) == booking::Status::Expired;
             let from = if overdue { OVERDUE } else { before.status.as_str() };
             self.take(Machine::Reservation, from, event, after.status.as_str());
+        }
+    }
+}
+
+impl Coverage {
+    /// Two events may lead the same way; the action of the audit line tells which it was.
+    fn billing(&mut self, after: &Billing, changes: &Changes) {
+        let Some(from) = self.billings.insert(after.id, after.status) else { return };
+        let to = after.status;
+        let is_line = |action: &str| {
+            changes
+                .writes()
+                .iter()
+                .any(|w| matches!(w, Write::Audit(line) if line.action == action))
+        };
+        let by =
+            |event: &billing::Event| billing::next(from, *event) == to && is_line(event.action());
+        if let Some(event) = billing::Event::ALL.into_iter().find(by).filter(|_| from != to) {
+            self.take(Machine::Billing, from.as_str(), event, to.as_str());
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum Planted {
     IgnoresVersion,
     /// A success that turns up after a payment has failed is not undone.
     KeepsLateMoney,
+    /// Somebody writes a billing back as it was at first.
+    RestoresBilling,
     /// Clients are told that a message is taken, and it is not written down.
     AcksUnwritten,
     /// The carrier reports silence as 200.
@@ -64,7 +66,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::LostIsRefused,
         Self::NeverAsks,
         Self::FreshKeyPerAttempt,
@@ -76,6 +78,7 @@ impl Planted {
         Self::FreshRefundKey,
         Self::IgnoresVersion,
         Self::KeepsLateMoney,
+        Self::RestoresBilling,
         Self::AcksUnwritten,
         Self::SilenceIsFine,
         Self::JumpsTheQueue,
@@ -108,7 +111,8 @@ impl Planted {
             | Self::NoReservation
             | Self::FreshRefundKey
             | Self::IgnoresVersion
-            | Self::KeepsLateMoney => Profile::Payments,
+            | Self::KeepsLateMoney
+            | Self::RestoresBilling => Profile::Payments,
             Self::AcksUnwritten
             | Self::SilenceIsFine
             | Self::JumpsTheQueue

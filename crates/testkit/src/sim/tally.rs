@@ -81,6 +81,9 @@ pub enum Tally {
     WebhookSkipped,
     /// A dead letter at the end.
     WebhookFailed,
+    /// Of subscriptions; and what came after younger news.
+    News,
+    OldNews,
     RefundBounced,
     DifferenceFound,
     /// Money moved after a payment had failed, and was given back.

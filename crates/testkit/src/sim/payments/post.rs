@@ -16,6 +16,7 @@ use tashika_providers::webhook::TOLERANCE;
 use uuid::Uuid;
 
 use super::dice::{Odds, Stream};
+use super::office::News;
 use super::swarm;
 use super::tally::Tally;
 
@@ -31,6 +32,8 @@ const SLOW_MS: (u64, u64) = (310_000, 600_000);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     Payment(Uuid),
+    /// An office's subscription.
+    Office(News),
     /// Nobody listens to it.
     Nothing,
     /// A bill of somebody whom nobody knows: nothing can be done about it.
@@ -96,10 +99,10 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Something has happened to a payment. `certain`: the gateway does not forget to tell.
+    /// Something has happened to a payment or a subscription. `certain`: the gateway does not forget to tell.
     pub fn write(
         &mut self,
-        (payment, event): (Uuid, (&'static str, Value)),
+        (about, event): (About, (&'static str, Value)),
         certain: bool,
         at: Timestamp,
         mut dice: Stream,
@@ -107,16 +110,15 @@ impl Post {
     ) {
         let (never, twice) = (dice.hit(odds.never), dice.hit(odds.twice));
         if !never || certain {
-            let about = About::Payment(payment);
             self.put(about, event.clone(), (twice, false), at, dice.clone(), odds);
         }
         if dice.hit(odds.odd) && !self.calm {
-            let (about, event) = match dice.below(3) {
-                0 => (About::Nothing, ("customer.created", json!({"id": "cus_1"}))),
-                1 => (About::Stranger, ("invoice.payment_failed", json!({"customer": "cus_1"}))),
-                _ => (About::Payment(payment), event),
+            let stranger = ("invoice.payment_failed", json!({"customer": "cus_1"}));
+            let (about, event, forged) = match dice.below(3) {
+                0 => (About::Nothing, ("customer.created", json!({"id": "cus_1"})), false),
+                1 => (About::Stranger, stranger, false),
+                _ => (about, event, true),
             };
-            let forged = matches!(about, About::Payment(_));
             self.put(about, event, (false, forged), at, dice, odds);
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tashika_domain::payment::{EXPIRY_KIND, KIND};
 use tashika_domain::reservation::ReservationRules;
 use tashika_domain::{Lane, LanePolicy, Status, Timestamp, webhook};
+use tashika_engine::commands::billing::Billings;
 use tashika_engine::commands::payment::Payments;
 use tashika_engine::commands::webhook::Webhooks;
 use tashika_engine::{
@@ -24,7 +25,7 @@ use super::planted;
 use super::scene::Scene;
 use super::stage::Stage;
 use super::swarm;
-use super::{Planted, clients, person, postman};
+use super::{Planted, clients, office, person, postman};
 
 /// More than an hour in the network, all questions of a doubt, and a lease.
 const QUIET_WITHIN: Duration = Duration::from_secs(4 * 3600);
@@ -47,6 +48,7 @@ pub(crate) struct Process {
     pub till: Arc<Till>,
     pub payments: Payments,
     pub webhooks: Webhooks,
+    pub billings: Billings,
     /// Where the database lies.
     pub file: PathBuf,
 }
@@ -154,6 +156,7 @@ impl Cast for Arc<Process> {
         if let Err(error) = self.till.schedule_reconciliation(self.scene.swarm.reconcile).await {
             self.broken("the store answers", "", &error.to_string());
         }
+        office::settle_in(self).await;
     }
 
     fn think(&self, dice: &mut Stream) -> Duration {
@@ -171,6 +174,7 @@ impl Cast for Arc<Process> {
             person::look(self, dice);
         }
         clients::act(self, dice);
+        office::act(self);
     }
 
     async fn check(&self, step: u64) {
@@ -272,6 +276,7 @@ impl Process {
             clock,
             fate: Arc::clone(&birth.fate),
             payments: Payments::new(engine, Arc::clone(&till), scene.swarm.answer_within),
+            billings: Billings::new(store.clone(), clock, ids.clone()),
             webhooks: Webhooks::new(store.clone(), clock, ids, sources, swarm::REMEMBER),
             till,
             store,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::book::Book;
 use super::invariants::Memory;
+use super::office;
 use super::stage::{Stage, lock};
 use super::swarm::Swarm;
 use super::world::World;
@@ -38,7 +39,9 @@ impl Scene {
         options.mix.take_away(|fault| swarm.without(fault));
         swarm.process.restrict(&options.mix);
         let stage = Arc::new(Stage::new(options, swarm.process.clone()));
-        Self::on(stage, swarm, planted)
+        let scene = Self::on(stage, swarm, planted);
+        scene.world().offices = office::draw(seed);
+        scene
     }
 
     /// A gateway and its customers, as a part of another world.

@@ -83,6 +83,7 @@ impl Process {
         }
         self.check_effects(&events).await?;
         self.check_dead_letters(&events);
+        self.check_offices(&events).await?;
         Ok(self.sort(&events))
     }
 
@@ -97,7 +98,7 @@ impl Process {
             self.broken(KEPT, id, "it is not as it came");
         }
         let fits = match letter.about {
-            About::Payment(_) => event.status != Status::Skipped,
+            About::Payment(_) | About::Office(_) => event.status != Status::Skipped,
             About::Nothing => event.status != Status::Success,
             About::Stranger => matches!(event.status, Status::Pending | Status::Failed),
         };

@@ -16,9 +16,10 @@ use uuid::Uuid;
 use super::account::{Account, Act, Said, State};
 use super::dice::{Odds, Stream};
 use super::log::{Log, Violation};
+use super::office::Office;
 use super::page::{self, Deed};
 use super::plan::{Decision, Hearing, Plan, ReplyFate};
-use super::post::{self, Post};
+use super::post::{self, About, Post};
 use super::swarm::Swarm;
 use super::tally::Tally;
 
@@ -84,6 +85,8 @@ pub(crate) struct World {
     /// How many streams were drawn for a payment.
     draws: BTreeMap<Uuid, u32>,
     pub post: Post,
+    /// Those who pay every month.
+    pub offices: Vec<Office>,
     /// Payments to which something has happened after its caller had given up.
     happened: Vec<Uuid>,
     numbers: u64,
@@ -100,6 +103,7 @@ impl World {
             accounts: BTreeMap::new(),
             draws: BTreeMap::new(),
             post: Post::default(),
+            offices: Vec::new(),
             happened: Vec::new(),
             numbers: 0,
             calm: false,
@@ -426,7 +430,18 @@ impl World {
 
     fn write(&mut self, id: Uuid, event: (&'static str, Value), certain: bool, at: Timestamp) {
         let dice = self.stream("post", id);
-        self.post.write((id, event), certain, at, dice, &self.swarm.post);
+        self.post.write((About::Payment(id), event), certain, at, dice, &self.swarm.post);
+    }
+
+    /// The gateway tells of what is not a payment, if it does not forget to.
+    pub fn tell_of(
+        &mut self,
+        about: About,
+        event: (&'static str, Value),
+        at: Timestamp,
+        dice: Stream,
+    ) {
+        self.post.write((about, event), false, at, dice, &self.swarm.post);
     }
 }
 
