@@ -103,6 +103,12 @@ impl Load {
         self
     }
 
+    /// Clients take their time between two wishes, so that what they want can be done as fast as they want it.
+    pub fn at_pace(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+
     /// The clock is put back while messages wait: those that come after that are not in order with them.
     pub fn out_of_order(mut self) -> Self {
         self.in_order = false;

@@ -2,7 +2,8 @@
 //! are, and what is over is forgotten.
 //!
 //! `TASHIKA_SOAK_SEC` says for how long (each night an hour). Nothing here depends on speed: latencies are printed, and
-//! what grows is compared with itself.
+//! what grows is compared with itself. The clients want less than a server can do on two cores: only then it is at the end as
+//! it was at the beginning, and what piles up is a mistake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ on_both!(nothing_grows_under_mixed_load);
 const SECONDS: usize = 60;
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two wishes of a client: about half of what two debug builds, one on each database, can do on two cores.
+const PACE: Duration = Duration::from_millis(600);
 /// How many of its earlier wishes a client has not looked at: what is over is forgotten after some 18 seconds.
 const LAG: usize = 3;
 /// Two pools, the flushers and the listener, of `TASHIKA_POSTGRES_CONNECTIONS` = 8, and one more for each that is being
@@ -38,6 +41,10 @@ const FORGOTTEN: [(&str, &str); 5] = [
     ("mails", "mail_deliveries where status = 'sent'"),
 ];
 
+/// What waits, on its way to an end.
+const WAITING: &str =
+    "outbox where status in ('pending', 'sending', 'failed') and lane <> 'timers'";
+
 /// One look at the process and its database.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
@@ -45,6 +52,10 @@ struct Look {
     descriptors: f64,
     threads: f64,
     connections: f64,
+    /// Rows that are over, and not yet forgotten.
+    over: f64,
+    /// Effects that are not over.
+    waiting: f64,
     database_mib: f64,
 }
 
@@ -70,11 +81,16 @@ impl Look {
                 (0.0, rows(&db.url(), sql).await[0][0].parse().unwrap())
             }
         };
+        let over = FORGOTTEN.map(|(_, from)| format!("(select count(*) from {from})")).join(" + ");
+        let sql = format!("select {over}, (select count(*) from {WAITING})");
+        let counts = &rows(&db.url(), &sql).await[0];
         Self {
             memory_mib: field("VmRSS:") / 1024.0,
             descriptors: f64::from(u32::try_from(descriptors).unwrap()),
             threads: field("Threads:"),
             connections,
+            over: counts[0].parse().unwrap(),
+            waiting: counts[1].parse().unwrap(),
             database_mib: bytes_to_mib(bytes),
         }
     }
@@ -105,7 +121,8 @@ fn quantile(sorted: &[f64], part: usize) -> f64 {
 
 async fn nothing_grows_under_mixed_load(db: TestDb) {
     let (seconds, seed) = (number("TASHIKA_SOAK_SEC", SECONDS), seed());
-    let load = Arc::new(Load::new(Town::with_keys(seed).await, seed).looking_back(LAG));
+    let load =
+        Arc::new(Load::new(Town::with_keys(seed).await, seed).looking_back(LAG).at_pace(PACE));
     let setup = forgetful(load.town.setup(Setup::of(&db)));
     let server = setup.start().await;
     Load::prepare(&server).await;
@@ -143,6 +160,10 @@ async fn nothing_grows_under_mixed_load(db: TestDb) {
     assert!(connections <= CONNECTIONS_MAX, "{connections} connections to PostgreSQL");
     let (before, after) = (most(middle, |look| look.threads), most(last, |look| look.threads));
     assert!(after <= before + 8.0, "threads pile up: {before}, then {after}");
+    let (before, after) = (most(middle, |look| look.over), most(last, |look| look.over));
+    assert!(after < before * 1.5 + 500.0, "what is over is kept: {before} rows, then {after}");
+    let (before, after) = (most(middle, |look| look.waiting), most(last, |look| look.waiting));
+    assert!(after < before * 1.5 + 500.0, "work piles up: {before} effects, then {after}");
     server.stop().await;
 }
 
@@ -161,12 +182,15 @@ fn forgetful(setup: Setup) -> Setup {
 fn report(load: &Load, looks: &[Look]) {
     for (name, look) in ["first", "middle", "last"].into_iter().zip(thirds(looks)) {
         println!(
-            "{name} third: memory {:.0} MiB, at most {:.0} descriptors, {:.0} threads, {:.0} connections; database {:.1} MiB",
+            "{name} third: memory {:.0} MiB, at most {:.0} descriptors, {:.0} threads, {:.0} connections; \
+             database {:.1} MiB, {:.0} rows over and not yet forgotten, {:.0} effects waiting",
             mean(look, |look| look.memory_mib),
             most(look, |look| look.descriptors),
             most(look, |look| look.threads),
             most(look, |look| look.connections),
             most(look, |look| look.database_mib),
+            most(look, |look| look.over),
+            most(look, |look| look.waiting),
         );
     }
     let tally = load.tally.lock().unwrap();
