@@ -30,7 +30,7 @@ bench: ## Our figures beside the database's own limits
 	cargo run --release --bin tashika -- bench
 
 sim: ## One deterministic simulated run; the same seed gives the same trace
-	cargo run --release --bin tashika -- sim --seed 1 --steps 2000
+	cargo run --profile quick --bin tashika -- sim --seed 1 --steps 2000
 
 nightly: ## What takes too long for every change: 10,000 simulated runs over every world
 	scripts/nightly
