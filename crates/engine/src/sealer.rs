@@ -1,7 +1,8 @@
 //! Seals audit lines in batches into a hash chain, and checks it.
 //!
 //! A line that was changed, removed or slipped in after it was sealed no longer fits, and
-//! [`verify`] names it. What is not sealed yet is a few seconds old.
+//! [`verify`] names it. What is not sealed yet is a few seconds old, or was committed long after it was
+//! made and is sealed within the hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,14 @@ use crate::engine::Engine;
 
 /// Lines per seal.
 const BATCH: i64 = 1000;
-/// A line that is written later than this after its moment is found by `verify`, not by the sealer.
+/// Nearly every line is committed as soon as it is made: so far back goes every look.
+const SOON: Duration = Duration::from_secs(2 * 60);
+/// A line may have waited for its database, or be from a clock that is behind: so far back goes a look now and then. A line
+/// that is written still later is found by `verify`, not by the sealer.
 const LATEST: Duration = Duration::from_secs(24 * 3600);
+const LONG_LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// What is read at once of the past, which may be long.
+const PART: Duration = Duration::from_secs(3600);
 
 pub struct Sealer {
     engine: Arc<Engine>,
@@ -31,32 +38,68 @@ impl Sealer {
     }
 
     pub(crate) async fn run(self, stop: CancellationToken) {
-        loop {
-            if let Err(error) = self.run_once().await {
+        let Self { engine } = self;
+        let every = engine.settings.seal_every;
+        // In looks, not by the clock, which may be put back.
+        let between = LONG_LOOK_EVERY.as_micros() / every.as_micros().max(1);
+        for look in 0.. {
+            let now = engine.clock.now();
+            let sealed = if look % between.max(1) == 0 {
+                seal(&engine.store, now).await
+            } else {
+                seal_recent(&engine.store, now).await
+            };
+            if let Err(error) = sealed {
                 tracing::warn!(%error, "audit lines could not be sealed yet");
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = self.engine.clock.sleep(self.engine.settings.seal_every) => {}
+                () = engine.clock.sleep(every) => {}
             }
         }
     }
+}
 
-    /// Seals what is there; returns how many lines.
-    pub async fn run_once(&self) -> Result<u64, StoreError> {
-        seal(&self.engine.store, self.engine.clock.now()).await
+/// Seals what is there of the last day; returns how many lines.
+pub async fn seal(store: &Store, now: Timestamp) -> Result<u64, StoreError> {
+    seal_back(store, now, LATEST).await
+}
+
+/// Seals what was committed as soon as it was made; returns how many lines. Its cost does not depend on how many lines there
+/// are.
+pub async fn seal_recent(store: &Store, now: Timestamp) -> Result<u64, StoreError> {
+    seal_back(store, now, SOON).await
+}
+
+/// Seals lines from so long before the last seal on.
+async fn seal_back(store: &Store, now: Timestamp, back: Duration) -> Result<u64, StoreError> {
+    let Some(last) = store.last_seal().await? else {
+        return seal_between(store, now, Timestamp::from_micros(0), None).await;
+    };
+    let (mut from, mut sealed) = (last.sealed_at.min(now).minus(back), 0);
+    loop {
+        let end = from.plus(PART);
+        // The last part has no end: a clock may be ahead.
+        let until = (end < now).then_some(end);
+        sealed += seal_between(store, now, from, until).await?;
+        if until.is_none() {
+            return Ok(sealed);
+        }
+        from = end;
     }
 }
 
-/// Seals what is there; returns how many lines.
-pub async fn seal(store: &Store, now: Timestamp) -> Result<u64, StoreError> {
+async fn seal_between(
+    store: &Store,
+    now: Timestamp,
+    since: Timestamp,
+    until: Option<Timestamp>,
+) -> Result<u64, StoreError> {
     let mut sealed = 0;
     loop {
         let last = store.last_seal().await?;
-        let since =
-            last.as_ref().map_or(Timestamp::from_micros(0), |seal| seal.sealed_at.minus(LATEST));
-        let lines = store.unsealed_audit(since, BATCH).await?;
+        let lines = store.unsealed_audit(since, until, BATCH).await?;
         if lines.is_empty() {
             return Ok(sealed);
         }
@@ -171,7 +214,7 @@ pub async fn verify_telling(
         verified.findings.push(Finding::Missing(missing));
     }
     let sealable = sealed_at.map(|at: Timestamp| at.minus(LATEST));
-    for line in store.unsealed_audit(Timestamp::from_micros(0), BATCH).await? {
+    for line in store.unsealed_audit(Timestamp::from_micros(0), None, BATCH).await? {
         // The same bound as the sealer's own: such a line will never be sealed.
         if sealable.is_some_and(|since| line.id < ids::floor(since)) {
             verified.findings.push(Finding::SlippedIn(line.id));

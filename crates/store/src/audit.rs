@@ -143,19 +143,21 @@ impl Store {
         self.query(sql, params, parse).await
     }
 
-    /// Lines from `since` on that no seal covers yet, oldest first.
+    /// Lines of `[since, until)` that no seal covers yet, oldest first.
     pub async fn unsealed_audit(
         &self,
         since: Timestamp,
+        until: Option<Timestamp>,
         limit: i64,
     ) -> Result<Vec<Audit>, StoreError> {
         let sql = format!(
-            "{} where l.id >= $1
+            "{} where l.id >= $1 and l.id < $2
                and not exists (select 1 from audit_sealed s where s.audit_id = l.id)
-             order by l.id limit $2",
+             order by l.id limit $3",
             select("l"),
         );
-        let params = vec![Param::Uuid(ids::floor(since)), Param::Int(limit)];
+        let end = until.map_or(Uuid::max(), ids::floor);
+        let params = vec![Param::Uuid(ids::floor(since)), Param::Uuid(end), Param::Int(limit)];
         self.query(sql, params, parse).await
     }
 

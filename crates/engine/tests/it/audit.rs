@@ -5,7 +5,7 @@ use std::time::Duration;
 use tashika_domain::audit::{Actor, Audit, NewAudit, line_id};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_engine::Clock;
-use tashika_engine::sealer::{Finding, Verified, seal, verify};
+use tashika_engine::sealer::{Finding, Verified, seal, seal_recent, verify};
 use tashika_store::{AuditFilter, Dialect, Store};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::on_both;
@@ -22,6 +22,7 @@ on_both!(
     a_removed_last_seal_is_named,
     a_line_slipped_into_the_past_is_named,
     what_retention_removed_has_expired_and_everything_else_was_removed,
+    a_look_goes_back_a_little_and_now_and_then_a_day,
     two_processes_seal_at_once,
 );
 
@@ -198,6 +199,23 @@ async fn what_retention_removed_has_expired_and_everything_else_was_removed(db: 
     let id = named(&db, all[4].id);
     db.sql(&format!("delete from audit_logs where id = {id}")).await;
     assert_eq!(findings(&store).await, [Finding::Removed(all[4].id)]);
+}
+
+/// Every few seconds: whatever a look reads again, it reads again and again.
+async fn a_look_goes_back_a_little_and_now_and_then_a_day(db: TestDb) {
+    let (store, _) = sealed(&db).await;
+    write(&store, 100, 1, now().minus(Duration::from_secs(30))).await;
+    write(&store, 200, 1, now().minus(HOUR / 4)).await;
+    write(&store, 300, 1, now().minus(23 * HOUR)).await;
+    assert_eq!(seal_recent(&store, now()).await.unwrap(), 1);
+    assert_eq!(seal_recent(&store, now()).await.unwrap(), 0);
+    assert_eq!(seal(&store, now()).await.unwrap(), 2, "each in its hour");
+    assert_eq!(verify(&store).await.unwrap().unsealed, 0);
+    // The clock is put back by an hour, and lines go on.
+    let earlier = now().minus(HOUR);
+    write(&store, 400, 1, earlier).await;
+    assert_eq!(seal_recent(&store, earlier).await.unwrap(), 1);
+    assert_eq!(findings(&store).await, []);
 }
 
 async fn two_processes_seal_at_once(db: TestDb) {

@@ -471,6 +471,8 @@ async fn a_seal_is_written_once(db: Db) {
     let sealed = store.audit_lines_of_seal(1).await.unwrap();
     assert_eq!(sealed.len(), 1);
     assert_eq!(sealed[0].line.as_ref().map(|line| line.id), Some(sealed[0].id));
-    let open = store.unsealed_audit(Timestamp::from_micros(0), 10).await.unwrap();
+    let begin = Timestamp::from_micros(0);
+    let open = store.unsealed_audit(begin, None, 10).await.unwrap();
     assert_eq!(open.len(), 1, "the other line waits");
+    assert_eq!(store.unsealed_audit(begin, Some(begin), 10).await.unwrap(), []);
 }
