@@ -7,7 +7,7 @@
 //! - `orders`, `payments`, `messages`, `mail`, `reservations`: the kinds of run ([`Profile`]), each with its
 //!   world, its clients, its person, its invariants and its planted mistakes. Reservations are paid at the
 //!   gateway of `payments`.
-//! - `stage`, `log`, `tally`, `dice`: what every run has: the seed, the time, the trace.
+//! - `stage`, `log`, `tally`, `dice`, `scene`: what every run has: the seed, the time, the trace, and what outlives a process.
 //! - `trouble`, `plan`, `mix`: what goes wrong, what that means for one request, and how a run does
 //!   without some of it.
 //! - `life`, `fate`: a process from start to end; when it dies, its database files are copied as they
@@ -34,6 +34,7 @@ mod plan;
 mod planted;
 mod report;
 mod reservations;
+mod scene;
 mod shrink;
 mod stage;
 mod story;

@@ -15,10 +15,10 @@ mod clients;
 mod line;
 mod planted;
 mod process;
-mod scene;
 mod server;
 mod swarm;
 
-pub(crate) use scene::Scene;
+/// Everything that outlives a process.
+pub(crate) type Scene = scene::Scene<swarm::Swarm>;
 
-use super::{Options, Planted, dice, fate, life, log, mix, stage, tally, trouble};
+use super::{Planted, dice, fate, life, log, mix, scene, stage, tally, trouble};

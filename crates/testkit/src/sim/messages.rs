@@ -17,11 +17,11 @@ mod line;
 mod person;
 mod planted;
 mod process;
-mod scene;
 mod swarm;
 mod turnstile;
 mod world;
 
-pub(crate) use scene::Scene;
+/// Everything that outlives a process.
+pub(crate) type Scene = scene::Scene<swarm::Swarm>;
 
-use super::{Options, Planted, dice, fate, life, log, mix, stage, tally, trouble};
+use super::{Planted, dice, fate, life, log, mix, scene, stage, tally, trouble};

@@ -14,10 +14,10 @@ mod line;
 mod person;
 mod planted;
 mod process;
-mod scene;
 mod swarm;
 mod world;
 
-pub(crate) use scene::Scene;
+/// Everything that outlives a process.
+pub(crate) type Scene = scene::Scene<swarm::Swarm>;
 
-use super::{Options, Planted, dice, fate, life, log, mix, plan, stage, tally, trouble};
+use super::{Planted, dice, fate, life, log, mix, plan, scene, stage, tally, trouble};

@@ -22,11 +22,11 @@ pub(crate) mod planted;
 pub(crate) mod post;
 pub(crate) mod postman;
 pub(crate) mod process;
-pub(crate) mod scene;
 pub(crate) mod swarm;
 pub(crate) mod webhooks;
 pub(crate) mod world;
 
-pub(crate) use scene::Scene;
+/// Everything that outlives a process.
+pub(crate) type Scene = scene::Scene<swarm::Swarm>;
 
-use super::{Options, Planted, dice, fate, life, log, mix, plan, stage, tally, trouble};
+use super::{Planted, dice, fate, life, log, mix, plan, scene, stage, tally, trouble};

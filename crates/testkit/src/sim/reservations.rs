@@ -27,4 +27,6 @@ mod swarm;
 
 pub(crate) use scene::Scene;
 
-use super::{Options, Planted, dice, fate, life, log, mix, payments, stage, tally, trouble};
+use super::{
+    Options, Planted, dice, fate, life, log, mix, payments, scene as scenery, stage, tally, trouble,
+};

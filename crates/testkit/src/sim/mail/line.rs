@@ -14,8 +14,8 @@ use tashika_providers::reply::BoxFuture;
 use tashika_store::{Store, StoreError};
 use uuid::Uuid;
 
+use super::Scene;
 use super::fate::Fate;
-use super::scene::Scene;
 
 const NAME: &str = "sim";
 /// A permit ends by itself so long after the bound of its attempt.

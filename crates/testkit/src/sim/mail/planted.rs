@@ -10,18 +10,18 @@ use super::Planted;
 use super::dice::Odds;
 use super::swarm::Swarm;
 
-impl Swarm {
-    /// Makes a mistake possible: one in a world in which it cannot show proves nothing.
-    pub fn arrange(&mut self, planted: Planted) {
-        match planted {
-            Planted::SilenceIsRefused | Planted::SilenceIsSent => {
-                self.server.reply_lost = Odds::percent(20);
-                self.server.request_lost = Odds::percent(20);
-            }
-            _ => {}
+/// Makes a mistake possible: one in a world in which it cannot show proves nothing.
+pub(crate) fn arrange(swarm: &mut Swarm, planted: Planted) {
+    match planted {
+        Planted::SilenceIsRefused | Planted::SilenceIsSent => {
+            swarm.server.reply_lost = Odds::percent(20);
+            swarm.server.request_lost = Odds::percent(20);
         }
+        _ => {}
     }
+}
 
+impl Swarm {
     /// The pace that the product is told, which is not the one that is checked.
     pub fn told(&self, planted: Option<Planted>) -> tashika_engine::MailRules {
         let mut rules = self.rules.clone();

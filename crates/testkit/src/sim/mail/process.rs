@@ -14,11 +14,11 @@ use tashika_providers::mail::Postman;
 use tashika_providers::templates::Templates;
 use tashika_store::{EffectFilter, EffectRow, Store};
 
+use super::Scene;
 use super::dice::Stream;
 use super::fate::Fate;
 use super::life::{Birth, Cast, End, Play};
 use super::line::Line;
-use super::scene::Scene;
 use super::stage::Stage;
 use super::{clients, planted};
 

@@ -7,9 +7,13 @@ use tashika_domain::mail::conclude::Patience;
 use tashika_domain::mail::pace::Limits;
 use tashika_engine::MailRules;
 
+use super::book::Book;
 use super::dice::{Odds, Stream};
 use super::mix::Fault;
+use super::scene::Scenario;
+use super::server::Server;
 use super::trouble::Process;
+use super::{Planted, planted};
 
 /// Longer than any run.
 const KEEP: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -63,8 +67,12 @@ pub(crate) struct Clients {
     pub person: Odds,
 }
 
-impl Swarm {
-    pub fn draw(seed: u64) -> Self {
+impl Scenario for Swarm {
+    type World = Server;
+    type Book = Book;
+    type Memory = ();
+
+    fn draw(seed: u64) -> Self {
         let mut dice = Stream::new(seed, "mail");
         let policy = LanePolicy {
             concurrency: *dice.pick(&[1, 3, 8]),
@@ -90,8 +98,7 @@ impl Swarm {
         }
     }
 
-    /// Takes a kind of trouble away.
-    pub fn without(&mut self, fault: Fault) {
+    fn without(&mut self, fault: Fault) {
         self.process.without(fault);
         let odds = match fault {
             Fault::Unreachable => &mut self.server.unreachable,
@@ -112,6 +119,22 @@ impl Swarm {
             _ => return,
         };
         *odds = Odds::NEVER;
+    }
+
+    fn arrange(&mut self, planted: Planted) {
+        planted::arrange(self, planted);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    fn world(&self, seed: u64) -> Server {
+        Server::new(seed)
+    }
+
+    fn book(_: Option<Planted>) -> Book {
+        Book::default()
     }
 }
 

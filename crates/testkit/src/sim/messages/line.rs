@@ -11,8 +11,8 @@ use tashika_engine::{BoxFuture, Carrier, Clock};
 use tashika_providers::courier::{Delivered, Known, Parcel};
 use tashika_store::Store;
 
+use super::Scene;
 use super::fate::Fate;
-use super::scene::Scene;
 use super::tally::Tally;
 use super::world::{Answer, Plan};
 

@@ -12,30 +12,28 @@ use tashika_providers::courier::{Delivered, Known, Parcel};
 use tashika_store::{Store, StoreError};
 
 use super::Planted;
+use super::Scene;
 use super::dice::Odds;
 use super::life::Birth;
-use super::scene::Scene;
 use super::swarm::{LINES, Swarm};
 
 /// How often somebody interferes at a gate.
 const OFTEN: Duration = Duration::from_millis(300);
 
-impl Swarm {
-    /// Makes a mistake possible: one in a world in which it cannot show proves nothing.
-    pub fn arrange(&mut self, planted: Planted) {
-        for consumer in &mut self.consumers {
-            match planted {
-                Planted::SilenceIsFine => consumer.lost = Odds::percent(20),
-                Planted::OverwritesCancel => consumer.slow = Odds::percent(50),
-                _ => {}
-            }
+/// Makes a mistake possible: one in a world in which it cannot show proves nothing.
+pub(crate) fn arrange(swarm: &mut Swarm, planted: Planted) {
+    for consumer in &mut swarm.consumers {
+        match planted {
+            Planted::SilenceIsFine => consumer.lost = Odds::percent(20),
+            Planted::OverwritesCancel => consumer.slow = Odds::percent(50),
+            _ => {}
         }
-        if planted == Planted::SkipsCallbacks {
-            self.clients.callback = Odds::percent(40);
-        }
-        if planted == Planted::DropsKeys {
-            self.dedup_window = Duration::from_secs(600);
-        }
+    }
+    if planted == Planted::SkipsCallbacks {
+        swarm.clients.callback = Odds::percent(40);
+    }
+    if planted == Planted::DropsKeys {
+        swarm.dedup_window = Duration::from_secs(600);
     }
 }
 

@@ -13,11 +13,11 @@ use tashika_engine::{
 use tashika_providers::guard::Guard;
 use tashika_store::{EffectFilter, MessageFilter, Store, StoreError};
 
+use super::Scene;
 use super::dice::Stream;
 use super::fate::Fate;
 use super::life::{Birth, Cast, End, Play};
 use super::line::Line;
-use super::scene::Scene;
 use super::stage::Stage;
 use super::{clients, gates, person, planted};
 

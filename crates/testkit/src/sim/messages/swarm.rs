@@ -5,9 +5,14 @@ use std::time::Duration;
 use tashika_domain::LanePolicy;
 use tashika_domain::message::Flow;
 
+use super::book::Book;
 use super::dice::{Odds, Stream};
+use super::invariants::Memory;
 use super::mix::Fault;
+use super::scene::Scenario;
 use super::trouble::Process;
+use super::world::World;
+use super::{Planted, planted};
 
 /// Queues that let one message through at a time, and one that lets more through.
 pub(crate) const LINES: [&str; 3] = ["line-0", "line-1", "line-2"];
@@ -75,8 +80,12 @@ pub(crate) struct Clients {
     pub schedules: bool,
 }
 
-impl Swarm {
-    pub fn draw(seed: u64) -> Self {
+impl Scenario for Swarm {
+    type World = World;
+    type Book = Book;
+    type Memory = Memory;
+
+    fn draw(seed: u64) -> Self {
         let mut dice = Stream::new(seed, "messages");
         let policy = LanePolicy {
             concurrency: *dice.pick(&[2, 8, 32]),
@@ -107,8 +116,7 @@ impl Swarm {
         }
     }
 
-    /// Takes a kind of trouble away.
-    pub fn without(&mut self, fault: Fault) {
+    fn without(&mut self, fault: Fault) {
         self.process.without(fault);
         for consumer in &mut self.consumers {
             consumer.without(fault);
@@ -120,6 +128,24 @@ impl Swarm {
         }
     }
 
+    fn arrange(&mut self, planted: Planted) {
+        planted::arrange(self, planted);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    fn world(&self, seed: u64) -> World {
+        World::new(seed)
+    }
+
+    fn book(_: Option<Planted>) -> Book {
+        Book::default()
+    }
+}
+
+impl Swarm {
     pub fn consumer(&self, host: &str) -> Option<&Consumer> {
         self.consumers.iter().find(|consumer| consumer.host == host)
     }

@@ -12,9 +12,9 @@ use tashika_providers::broker::{
     BoxFuture, Broker, Operation, Reply, SendOrder, Whereabouts, observed,
 };
 
+use super::Scene;
 use super::fate::Fate;
 use super::plan::{Hearing, ReplyFate};
-use super::scene::Scene;
 use super::tally::Tally;
 use super::trouble::TIMEOUT;
 use super::world::{Call, Sight, Verdict};

@@ -17,25 +17,25 @@ use super::Planted;
 use super::dice::Odds;
 use super::swarm::Swarm;
 
+/// Makes a mistake possible: one in a world in which it cannot show proves nothing.
+pub(crate) fn arrange(swarm: &mut Swarm, planted: Planted) {
+    match planted {
+        Planted::NeverAsks => {
+            swarm.honours_keys = false;
+            swarm.status_lag = None;
+            swarm.network.duplicated = Odds::NEVER;
+            swarm.network.linger_ms = swarm.network.linger_ms.min(1000);
+        }
+        Planted::AckBeforeCommit => {
+            swarm.process.crash_at_commit =
+                Odds::millionth(swarm.process.crash_at_commit.in_million().max(10_000));
+        }
+        _ => {}
+    }
+}
+
 /// Puts a mistake into a run.
 impl Planted {
-    /// Makes the mistake possible: one in a world in which it cannot show proves nothing.
-    pub(crate) fn arrange(self, swarm: &mut Swarm) {
-        match self {
-            Self::NeverAsks => {
-                swarm.honours_keys = false;
-                swarm.status_lag = None;
-                swarm.network.duplicated = Odds::NEVER;
-                swarm.network.linger_ms = swarm.network.linger_ms.min(1000);
-            }
-            Self::AckBeforeCommit => {
-                swarm.process.crash_at_commit =
-                    Odds::millionth(swarm.process.crash_at_commit.in_million().max(10_000));
-            }
-            _ => {}
-        }
-    }
-
     /// Puts the mistake between the engine and the broker, if that is where it belongs.
     pub(crate) fn broker(planted: Option<Self>, broker: Arc<dyn Broker>) -> Arc<dyn Broker> {
         match planted {

@@ -12,12 +12,12 @@ use tashika_engine::{Clock, Engine, OrderHandler, Running};
 use tashika_providers::broker::Broker;
 use tashika_store::Store;
 
+use super::Scene;
 use super::dice::Stream;
 use super::fate::Fate;
 use super::life::{Birth, Cast, End, Play};
 use super::line::Line;
 use super::planted::NeverAsks;
-use super::scene::Scene;
 use super::stage::Stage;
 use super::{Planted, clients, person};
 

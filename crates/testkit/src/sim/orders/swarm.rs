@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use tashika_domain::LanePolicy;
 
+use super::book::Book;
 use super::dice::{Odds, Stream};
+use super::invariants::Memory;
 use super::mix::Fault;
+use super::scene::Scenario;
 use super::trouble::{Network, Process};
+use super::world::World;
+use super::{Planted, planted};
 
 /// The first wait after a lost answer, in worlds whose broker takes no keys.
 const KEYLESS_BACKOFF: Duration = Duration::from_secs(5);
@@ -46,8 +51,12 @@ pub(crate) struct Clients {
     pub person: Odds,
 }
 
-impl Swarm {
-    pub fn draw(seed: u64) -> Self {
+impl Scenario for Swarm {
+    type World = World;
+    type Book = Book;
+    type Memory = Memory;
+
+    fn draw(seed: u64) -> Self {
         let mut dice = Stream::new(seed, "swarm");
         let honours_keys = dice.hit(Odds::percent(60));
         let lags = !honours_keys && dice.hit(Odds::percent(30));
@@ -66,11 +75,8 @@ impl Swarm {
             capacity: *dice.pick(&[0, 0, 1, 3]),
         }
     }
-}
 
-impl Swarm {
-    /// Takes a kind of trouble away.
-    pub fn without(&mut self, fault: Fault) {
+    fn without(&mut self, fault: Fault) {
         self.network.without(fault);
         self.process.without(fault);
         match fault {
@@ -79,6 +85,22 @@ impl Swarm {
             Fault::Person => self.clients.person = Odds::NEVER,
             _ => {}
         }
+    }
+
+    fn arrange(&mut self, planted: Planted) {
+        planted::arrange(self, planted);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    fn world(&self, seed: u64) -> World {
+        World::new(seed, self.clone())
+    }
+
+    fn book(planted: Option<Planted>) -> Book {
+        Book::new(planted)
     }
 }
 

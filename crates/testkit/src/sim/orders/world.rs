@@ -402,6 +402,7 @@ mod tests {
     use tashika_domain::order::Side;
 
     use super::*;
+    use crate::sim::scene::Scenario as _;
     use crate::sim::stage::EPOCH;
 
     #[test]

@@ -14,10 +14,10 @@ use tashika_providers::gateway::{
 use tashika_providers::reply::{BoxFuture, Reply};
 use uuid::Uuid;
 
+use super::Scene;
 use super::account::{Act, Said};
 use super::fate::Fate;
 use super::plan::{Hearing, ReplyFate};
-use super::scene::Scene;
 use super::tally::Tally;
 use super::trouble::TIMEOUT;
 use super::world::{Call, Verdict};

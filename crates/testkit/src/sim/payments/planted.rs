@@ -24,25 +24,23 @@ use super::process::Process;
 use super::stage::lock;
 use super::swarm::Swarm;
 
-impl Swarm {
-    /// Makes a mistake possible: one in a world in which it cannot show proves nothing.
-    pub fn arrange(&mut self, planted: Planted) {
-        let at_least = |odds: Odds, percent: u64| {
-            Odds::millionth(odds.in_million().max(Odds::percent(percent).in_million()))
-        };
-        self.nature.liar = planted == Planted::KeepsLateMoney;
-        self.network.reply_lost = at_least(self.network.reply_lost, 10);
-        self.network.arrives_late = at_least(self.network.arrives_late, 8);
-        if planted == Planted::FreshRefundKey {
-            self.network.arrives_late = Odds::percent(40);
-            self.rules.verify_interval = std::time::Duration::from_secs(10);
-        }
-        if matches!(planted, Planted::NoReservation | Planted::FreshRefundKey) {
-            self.nature.caps_refunds = false;
-        }
-        if planted == Planted::KeepsLateMoney {
-            self.post.never = Odds::percent(100);
-        }
+/// Makes a mistake possible: one in a world in which it cannot show proves nothing.
+pub(crate) fn arrange(swarm: &mut Swarm, planted: Planted) {
+    let at_least = |odds: Odds, percent: u64| {
+        Odds::millionth(odds.in_million().max(Odds::percent(percent).in_million()))
+    };
+    swarm.nature.liar = planted == Planted::KeepsLateMoney;
+    swarm.network.reply_lost = at_least(swarm.network.reply_lost, 10);
+    swarm.network.arrives_late = at_least(swarm.network.arrives_late, 8);
+    if planted == Planted::FreshRefundKey {
+        swarm.network.arrives_late = Odds::percent(40);
+        swarm.rules.verify_interval = std::time::Duration::from_secs(10);
+    }
+    if matches!(planted, Planted::NoReservation | Planted::FreshRefundKey) {
+        swarm.nature.caps_refunds = false;
+    }
+    if planted == Planted::KeepsLateMoney {
+        swarm.post.never = Odds::percent(100);
     }
 }
 

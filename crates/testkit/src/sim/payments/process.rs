@@ -17,12 +17,12 @@ use tashika_engine::{
 use tashika_providers::gateway::Gateway;
 use tashika_store::{EffectFilter, Store};
 
+use super::Scene;
 use super::dice::Stream;
 use super::fate::Fate;
 use super::life::{Birth, Cast, End, Play};
 use super::line::Line;
 use super::planted;
-use super::scene::Scene;
 use super::stage::Stage;
 use super::swarm;
 use super::{Planted, clients, office, person, postman};

@@ -6,9 +6,15 @@ use tashika_domain::LanePolicy;
 use tashika_domain::payment::PaymentRules;
 
 use super::account::Nature;
+use super::book::Book;
 use super::dice::{Odds, Stream};
+use super::invariants::Memory;
 use super::mix::Fault;
+use super::office::{self, Office};
+use super::scene::Scenario;
 use super::trouble::{Network, Process};
+use super::world::World;
+use super::{Planted, planted};
 
 /// How late after its caller has given up a request may still arrive.
 const LINGER_MS: u64 = 3_600_000;
@@ -24,6 +30,8 @@ pub(crate) struct Swarm {
     pub process: Process,
     pub clients: Clients,
     pub post: Post,
+    /// Those who pay every month.
+    pub offices: Vec<Office>,
     pub rules: PaymentRules,
     pub policy: LanePolicy,
     /// The lane of webhooks, as the server has it by default.
@@ -70,8 +78,12 @@ pub(crate) struct Post {
     pub lies: Odds,
 }
 
-impl Swarm {
-    pub fn draw(seed: u64) -> Self {
+impl Scenario for Swarm {
+    type World = World;
+    type Book = Book;
+    type Memory = Memory;
+
+    fn draw(seed: u64) -> Self {
         let mut dice = Stream::new(seed, "payments");
         let nature = Nature {
             two_step: dice.hit(Odds::percent(50)),
@@ -103,6 +115,7 @@ impl Swarm {
             process,
             clients: Clients::draw(&mut dice),
             post: Post::draw(&mut dice, &mut Stream::new(seed, "webhooks"), nature.liar),
+            offices: office::draw(seed),
             rules,
             policy,
             webhooks,
@@ -113,11 +126,8 @@ impl Swarm {
             epilogue: dice.hit(Odds::percent(50)),
         }
     }
-}
 
-impl Swarm {
-    /// Takes a kind of trouble away.
-    pub fn without(&mut self, fault: Fault) {
+    fn without(&mut self, fault: Fault) {
         self.network.without(fault);
         self.process.without(fault);
         match fault {
@@ -139,6 +149,22 @@ impl Swarm {
             Fault::Person => self.clients.person = Odds::NEVER,
             _ => {}
         }
+    }
+
+    fn arrange(&mut self, planted: Planted) {
+        planted::arrange(self, planted);
+    }
+
+    fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    fn world(&self, seed: u64) -> World {
+        World::new(seed, self.clone())
+    }
+
+    fn book(_: Option<Planted>) -> Book {
+        Book::default()
     }
 }
 

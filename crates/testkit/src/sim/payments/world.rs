@@ -96,6 +96,7 @@ pub(crate) struct World {
 impl World {
     pub fn new(seed: u64, swarm: Swarm) -> Self {
         Self {
+            offices: swarm.offices.clone(),
             seed,
             swarm,
             calendar: BTreeMap::new(),
@@ -103,7 +104,6 @@ impl World {
             accounts: BTreeMap::new(),
             draws: BTreeMap::new(),
             post: Post::default(),
-            offices: Vec::new(),
             happened: Vec::new(),
             numbers: 0,
             calm: false,

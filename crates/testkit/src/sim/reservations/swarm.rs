@@ -7,10 +7,14 @@ use tashika_domain::render::RenderRules;
 use tashika_domain::reservation::{LatePayment, ReservationRules};
 
 use super::Planted;
+use super::book::Book;
 use super::dice::{Odds, Stream};
+use super::invariants::Memory;
 use super::mix::Fault;
 use super::payments::swarm as bank;
-use super::studio;
+use super::scenery::Scenario;
+use super::studio::{self, Works};
+use super::trouble::Process;
 
 /// The nature of one run.
 #[derive(Clone, Debug)]
@@ -68,14 +72,19 @@ pub(crate) struct Studio {
     pub look_lost: Odds,
 }
 
-impl Swarm {
-    pub fn draw(seed: u64) -> Self {
+impl Scenario for Swarm {
+    type World = Works;
+    type Book = Book;
+    type Memory = Memory;
+
+    fn draw(seed: u64) -> Self {
         let mut dice = Stream::new(seed, "reservations");
         let mut bank = bank::Swarm::draw(seed);
         // What a gateway that lies does to money is for the world of payments.
         bank.nature.liar = false;
         bank.network.linger_ms = 120_000;
         bank.epilogue = false;
+        bank.offices.clear();
         bank.rules.verify_interval = Duration::from_secs(*dice.pick(&[5, 20]));
         // Where it is away for days, nobody is on a page any more.
         bank.process.downtime_max_ms = *dice.pick(&[500, 20_000, 120_000]);
@@ -101,8 +110,7 @@ impl Swarm {
         }
     }
 
-    /// Takes a kind of trouble away.
-    pub fn without(&mut self, fault: Fault) {
+    fn without(&mut self, fault: Fault) {
         self.bank.without(fault);
         let studio = &mut self.studio;
         let odds = match fault {
@@ -125,8 +133,19 @@ impl Swarm {
         *odds = Odds::NEVER;
     }
 
-    /// Makes a mistake possible: one in a world in which it cannot show proves nothing.
-    pub fn arrange(&mut self, planted: Planted) {
+    fn process(&mut self) -> &mut Process {
+        &mut self.bank.process
+    }
+
+    fn world(&self, seed: u64) -> Works {
+        Works::new(seed, self.studio.clone(), &self.rules.render)
+    }
+
+    fn book(_: Option<Planted>) -> Book {
+        Book::default()
+    }
+
+    fn arrange(&mut self, planted: Planted) {
         let clients = &mut self.clients;
         match planted {
             Planted::ClosesUnasked => {
