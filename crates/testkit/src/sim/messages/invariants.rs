@@ -27,6 +27,7 @@
 //! here: its answers were lost. A consumer that says 200 and does nothing has its message delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tashika_domain::Status;
 use tashika_domain::message::conclude::LAPSES_MAX;
@@ -80,6 +81,8 @@ pub(crate) struct AtRest<'a> {
     pub lines: &'a [LogLine],
     /// Callbacks about it, and failure callbacks.
     pub told: (usize, usize),
+    /// How far the clocks of those who have written the lines may be apart.
+    pub apart: Duration,
 }
 
 type Finding = Result<(), (&'static str, String)>;
@@ -220,9 +223,9 @@ fn told_of_every_attempt(message: &Message, rest: AtRest<'_>) -> Finding {
     let counted = |line: &&LogLine| !matches!(line.what, Logged::Lapsed | Logged::Cancelled);
     let lines: Vec<&LogLine> = rest.lines.iter().filter(counted).collect();
     let most = lines.len();
-    // An attempt that ended in the millisecond of the cancellation may have been before or after it.
+    // An attempt that ended about when the message was cancelled may have been before or after it.
     let least = match message.ended_at.filter(|_| message.state == State::Cancelled) {
-        Some(at) => lines.iter().filter(|line| line.at < at).count(),
+        Some(at) => lines.iter().filter(|line| line.at.plus(rest.apart) < at).count(),
         None => most,
     };
     let (told, told_of_failure) = rest.told;
