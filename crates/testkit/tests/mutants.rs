@@ -28,7 +28,7 @@ fn caught_by(mutant: Mutant) -> Catcher {
     match mutant {
         Mutant::FenceSkipped => Run(Payments, 2, 40, "failure is true"),
         Mutant::ReplayedInsteadOfAsked => Run(Payments, 1, 40, "an authorization is sent once"),
-        Mutant::LostIsDeclined => Run(Payments, 1, 40, "failure is true"),
+        Mutant::LostIsDeclined => Run(Payments, 2, 40, "failure is true"),
         Mutant::LostIsRefused => Run(Orders, 1, 60, "failure is true"),
         Mutant::OrderSentWithoutAsking => Run(Orders, 3, 60, "at most once"),
         Mutant::LapseLeavesNoDoubt => Run(Orders, 3, 60, "at most once"),
