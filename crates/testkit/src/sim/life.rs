@@ -382,5 +382,9 @@ async fn come_to_rest(cast: &impl Cast, nodes: &Nodes) -> End {
     if !nodes.stop(cast.quiet_within()).await {
         stage.broken(clock.now(), "every effect ends", "", "the engine does not stop");
     }
+    // Whoever was about to leave may have begun something: the books are compared at any moment.
+    if !cast.is_quiet().await {
+        return End::Stopped;
+    }
     cast.rest().await
 }
