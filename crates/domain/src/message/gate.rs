@@ -57,7 +57,7 @@ impl Queue {
 }
 
 /// Clocks of processes are not further apart than this. A period that begins later was begun by a clock that has been put back since.
-const CLOCKS_APART: Duration = Duration::from_secs(60);
+pub(super) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// Limits on messages that share a key.
 #[derive(Clone, Debug, PartialEq)]

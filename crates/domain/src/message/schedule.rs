@@ -19,6 +19,7 @@ use crate::time::Timestamp;
 
 use super::asked::Asked;
 use super::cron::Cron;
+use super::gate::CLOCKS_APART;
 
 /// The effect kind of a firing.
 pub const KIND: &str = "schedule";
@@ -56,7 +57,10 @@ pub fn armed(
     expires_at: Timestamp,
 ) -> (Schedule, Option<NewEffect>) {
     let open = schedule.deleted_at.is_none() && !schedule.paused;
-    let next = Cron::parse(&schedule.cron).ok().filter(|_| open).and_then(|c| c.next_after(now));
+    // A process whose clock is ahead may have fired a tick that is still to come here: it does not come again.
+    let last = schedule.last_at.filter(|last| *last < now.plus(CLOCKS_APART));
+    let after = now.max(last.unwrap_or(now));
+    let next = Cron::parse(&schedule.cron).ok().filter(|_| open).and_then(|c| c.next_after(after));
     let effect = next.map(|at| NewEffect {
         id: EffectId(derived(now, &[schedule.id.as_bytes(), &schedule.version.to_be_bytes()])),
         lane: Lane::TIMERS,

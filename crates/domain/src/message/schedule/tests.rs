@@ -43,6 +43,17 @@ fn the_next_firing_carries_the_version() {
 }
 
 #[test]
+fn a_tick_that_a_faster_clock_has_fired_does_not_come_again() {
+    let next = |last_at: Timestamp, now: Timestamp| {
+        armed(Schedule { last_at: Some(last_at), ..schedule() }, now, minute(9)).0.next_at
+    };
+    let a_little = Duration::from_millis(300);
+    assert_eq!(next(minute(5), minute(5).minus(a_little)), Some(minute(10)));
+    assert_eq!(next(minute(0), minute(5).minus(a_little)), Some(minute(5)));
+    assert_eq!(next(minute(65), minute(4)), Some(minute(5)), "the clock was put back");
+}
+
+#[test]
 fn what_is_paused_deleted_or_never_due_has_no_firing() {
     for schedule in [
         Schedule { paused: true, ..schedule() },
