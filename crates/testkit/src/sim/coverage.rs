@@ -355,9 +355,7 @@ impl Coverage {
             self.take(Machine::Reservation, from, event, after.status.as_str());
         }
     }
-}
 
-impl Coverage {
     /// Two events may lead the same way; the action of the audit line tells which it was.
     fn billing(&mut self, after: &Billing, changes: &Changes) {
         let Some(from) = self.billings.insert(after.id, after.status) else { return };

@@ -24,7 +24,7 @@ on_both!(nothing_grows_under_mixed_load);
 const SECONDS: usize = 60;
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two wishes of a client: about half of what two debug builds, one on each database, can do on two cores.
+/// Between two wishes of a client: about two thirds of what two debug builds, one on each database, can do on two cores.
 const PACE: Duration = Duration::from_millis(600);
 /// How many of its earlier wishes a client has not looked at: what is over is forgotten after some 18 seconds.
 const LAG: usize = 3;
