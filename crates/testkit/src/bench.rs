@@ -228,6 +228,27 @@ impl World {
     pub async fn store(&self) -> anyhow::Result<Store> {
         Ok(Store::open(&self.url, 8).await?)
     }
+
+    /// What the database does by itself by the time that so many rows are there, and would otherwise do while something
+    /// is measured.
+    pub async fn tidy(&self) -> anyhow::Result<()> {
+        match self.database {
+            Database::Sqlite => {
+                let path = self.url.trim_start_matches("sqlite:").to_owned();
+                tokio::task::spawn_blocking(move || {
+                    let db = rusqlite::Connection::open(path)?;
+                    db.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))
+                })
+                .await??;
+            }
+            Database::Postgres => {
+                let client = limit_postgres::connect(&self.url).await?;
+                client.batch_execute("vacuum analyze").await?;
+                client.batch_execute("checkpoint").await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Makes effects that do nothing.

@@ -338,11 +338,7 @@ pub(crate) async fn fill(world: &World, since: Since) -> anyhow::Result<()> {
             }
         }
     }
-    // What autovacuum would have done by the time there are so many rows.
-    if world.database == Database::Postgres {
-        limit_postgres::connect(&world.url).await?.batch_execute("vacuum analyze").await?;
-    }
-    Ok(())
+    world.tidy().await
 }
 
 fn run_sqlite(path: &str, sql: &str) -> anyhow::Result<()> {
@@ -350,7 +346,6 @@ fn run_sqlite(path: &str, sql: &str) -> anyhow::Result<()> {
     db.pragma_update(None, "synchronous", "off")?;
     db.pragma_update(None, "cache_size", -262_144)?;
     db.execute_batch(sql)?;
-    db.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))?;
     Ok(())
 }
 

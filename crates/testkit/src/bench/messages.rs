@@ -14,10 +14,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tashika_domain::Changes;
 use tashika_domain::message::{Asked, Draft, accept};
+use tashika_domain::{Changes, Timestamp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Child;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -30,6 +30,8 @@ use super::{Figure, Maker, Options, World, per_second, quantile, server};
 const AHEAD: usize = 2000;
 /// Messages that wait for another day.
 const DELAYED: usize = 1_000_000;
+/// Messages that wait for a destination that does not answer.
+const FOR_A_SLOW_ONE: usize = 100_000;
 /// For the pick-up.
 const SAMPLES: usize = 300;
 const PAUSE: Duration = Duration::from_millis(25);
@@ -45,8 +47,11 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
     let both = bare_both(world, &sink, options.callers, span).await?;
 
     let few = tashika(world, &mut sink, options.callers, span).await?;
-    delay(world, DELAYED).await?;
+    let next_week = Maker::new().clock.now().plus(Duration::from_secs(7 * 24 * 3600));
+    write(world, DELAYED, "http://127.0.0.1:9/later", Some(next_week)).await?;
+    world.tidy().await?;
     let many = tashika(world, &mut sink, options.callers, span).await?;
+    let beside = beside_a_slow_one(world, &mut sink).await?;
 
     let limit = accepting.min(delivering);
     let note = format!(
@@ -65,10 +70,15 @@ pub(crate) async fn measure(world: &World, options: &Options) -> anyhow::Result<
     let what = "message delivered, the server's processor time";
     let note = "without the database's own, if it is another process";
     figures.push(Figure::plain(name, what, "µs", few.processor.as_secs_f64() * 1e6, note));
-    for (when, mut run) in [("idle", few), ("idle, delayed ones waiting", many)] {
+    let pick_ups = [
+        ("idle".to_owned(), few.pick_up),
+        ("idle, delayed ones waiting".to_owned(), many.pick_up),
+        (format!("{FOR_A_SLOW_ONE} waiting for a destination that hangs"), beside),
+    ];
+    for (when, mut samples) in pick_ups {
         for (quantile_name, share) in [("p50", 0.50), ("p99", 0.99)] {
             let what = format!("message picked up {quantile_name}, {when}");
-            let value = quantile(&mut run.pick_up, share);
+            let value = quantile(&mut samples, share);
             let note = "from the request to the destination";
             figures.push(Figure::plain(name, what, "ms", value, note));
         }
@@ -320,12 +330,36 @@ async fn raw_answering(sink: &Sink, connections: usize, span: Duration) -> anyho
     rate
 }
 
-/// Writes messages that are due next week.
-async fn delay(world: &World, count: usize) -> anyhow::Result<()> {
+/// The pick-up of messages while another destination takes connections, never answers, and has a long line before it.
+async fn beside_a_slow_one(world: &World, sink: &mut Sink) -> anyhow::Result<Vec<Duration>> {
+    let slow = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/slow", slow.local_addr()?);
+    let mut hanging = JoinSet::<anyhow::Result<()>>::new();
+    hanging.spawn(async move {
+        let mut streams = Vec::new();
+        loop {
+            streams.push(slow.accept().await?);
+        }
+    });
+    write(world, FOR_A_SLOW_ONE, &url, None).await?;
+    let (mut process, _) = server::start(world, &["serve"], &[]).await?;
+    let address = SocketAddr::from(([127, 0, 0, 1], server::PORT));
+    let samples = pick_up(address, &publish_request(sink.address), sink).await;
+    process.kill().await?;
+    samples
+}
+
+/// Writes messages, as if they had been published.
+async fn write(
+    world: &World,
+    count: usize,
+    url: &str,
+    not_before: Option<Timestamp>,
+) -> anyhow::Result<()> {
     let (store, maker) = (world.store().await?, Maker::new());
     let now = maker.clock.now();
-    let later = now.plus(Duration::from_secs(7 * 24 * 3600));
-    let asked = Asked { url: "http://127.0.0.1:9/later".into(), ..Asked::default() };
+    let expires_at = not_before.unwrap_or(now).plus(Duration::from_secs(24 * 3600));
+    let asked = Asked { url: url.to_owned(), ..Asked::default() };
     let mut left = count;
     while left > 0 {
         let part = left.min(2000);
@@ -336,12 +370,12 @@ async fn delay(world: &World, count: usize) -> anyhow::Result<()> {
                 id: maker.ids.uuid(),
                 asked: asked.clone(),
                 body: BODY.as_bytes().into(),
-                not_before: Some(later),
+                not_before,
                 dedup_key: None,
                 holds: None,
                 traceparent: None,
                 now,
-                expires_at: later,
+                expires_at,
                 held_by: None,
             });
             changes.extend(message);
