@@ -30,7 +30,9 @@
 //! the answer without asking.
 //!
 //! Under one key Stripe repeats its first answer, failures of its own (500) included. The evidence says
-//! `replayed` then, and the status tells more than a repeat would.
+//! `replayed` then, and the status tells more than a repeat would. A capture or a cancellation goes once more
+//! without its key then: an intent is captured or cancelled once, by whomever, so the key protected from nothing
+//! and would keep the payment from its end. A refund does not: under another key it could be a second one.
 //!
 //! A fence cancels the intent. An authorization that came before it is released by that, so a fence
 //! ends in `Voided` unless the money is captured or Stripe is still at work.
@@ -87,6 +89,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
+const CONFIRM: &str = "confirm";
 /// Stripe's largest page.
 const PAGE: &str = "100";
 /// Ten thousand refunds of one payment. More than that is not a payment that we made.
@@ -127,11 +130,13 @@ pub struct StripeGateway {
     client: Client,
 }
 
-/// A reply, and whether it was refused because the payment is in another state than we thought: then
-/// Stripe has to be asked which.
+/// A reply, and what it says beside its outcome.
 struct Heard<T> {
     reply: Reply<T>,
+    /// Refused because the payment is in another state than we thought: Stripe has to be asked which.
     other_state: bool,
+    /// Stripe broke down over an earlier request under this key, and will say so to everybody who comes with it.
+    key_is_spent: bool,
 }
 
 impl StripeGateway {
@@ -180,12 +185,14 @@ impl StripeGateway {
         if let Some(told) = told {
             reply.exchange.reply = told;
         }
+        let mut key_is_spent = false;
         if let Known::Answered(answer) = &call.known
             && answer.headers.get(REPLAYED).is_some_and(|value| value == "true")
         {
             reply.exchange.reply.push_str(", replayed");
+            key_is_spent = answer.status.is_server_error();
         }
-        Heard { reply, other_state }
+        Heard { reply, other_state, key_is_spent }
     }
 
     async fn call(&self, ask: Ask) -> Call {
@@ -241,7 +248,7 @@ impl StripeGateway {
 
     async fn confirm(&self, charge: Charge<'_>) -> Reply<Remote> {
         let reply = self
-            .act(charge, "POST /v1/payment_intents/{id}/confirm", "confirm", "confirm", None)
+            .act(charge, "POST /v1/payment_intents/{id}/confirm", CONFIRM, "confirm", None)
             .await;
         settled(reply, |remote| match remote.state {
             // A decline of this request: it moved no money, and never will.
@@ -270,12 +277,16 @@ impl StripeGateway {
         let Some(id) = prepared(charge) else {
             return unprepared(request);
         };
-        let path = format!("/v1/payment_intents/{id}/{verb}");
-        let mut ask = Ask::post(request, path, charge.key(key), charge.now);
-        if let Some(amount) = amount {
-            ask = ask.with("amount_to_capture", amount.to_string());
+        let ask = |key: Option<String>| {
+            let path = format!("/v1/payment_intents/{id}/{verb}");
+            let ask = Ask { key, ..Ask::post(request, path, String::new(), charge.now) };
+            ask.with_some("amount_to_capture", amount.map(|amount| amount.to_string()).as_deref())
+        };
+        let mut heard = self.ask(ask(Some(charge.key(key))), |body| self.remote(body, id)).await;
+        if heard.key_is_spent && verb != CONFIRM {
+            let again = self.ask(ask(None), |body| self.remote(body, id)).await;
+            heard = Heard { reply: after_breakdown(&heard.reply, again.reply), ..again };
         }
-        let heard = self.ask(ask, |body| self.remote(body, id)).await;
         if !heard.other_state {
             return heard.reply;
         }
@@ -471,6 +482,14 @@ fn unprepared<T>(request: &str) -> Reply<T> {
     request.clone_into(&mut reply.exchange.request);
     reply.exchange.reply = format!("not sent: {why}");
     reply
+}
+
+/// What came of a request that went again without its key.
+fn after_breakdown<T>(first: &Reply<T>, mut again: Reply<T>) -> Reply<T> {
+    again.exchange.reply =
+        format!("{}; without the key: {}", first.exchange.reply, again.exchange.reply);
+    again.rtt += first.rtt;
+    again
 }
 
 /// The end of an operation that was refused because of the payment's state: what `read` found.

@@ -1,4 +1,4 @@
-//! Stripe: refusals because of the payment's state, which are answered with the state.
+//! Stripe: refusals because of the payment's state, which are answered with the state, and keys that remember a breakdown.
 
 use tashika_domain::payment::remote::Remote;
 use tashika_providers::gateway::Gateway as _;
@@ -90,5 +90,37 @@ async fn a_refund_that_was_made_before_is_found_by_our_id() {
         let reply = stripe(server.url("")).refund(ours(), refund_order(1000)).await;
         assert_eq!(told(&reply.outcome, |refund| refund.gateway_id.clone()), expected);
         assert_eq!(lines(&server)[1], "GET /v1/refunds?payment_intent=pi_1&limit=100");
+    }
+}
+
+/// Stripe repeats its own breakdown for ever to whoever comes with the key. What can happen once only, whatever the key, is
+/// then asked for without one.
+#[tokio::test]
+async fn a_breakdown_that_the_key_remembers_does_not_keep_an_intent_from_its_end() {
+    let (held, gone) = (intent("requires_capture", ""), intent("canceled", ""));
+    let taken = intent("succeeded", r#","amount_received":3000"#);
+    let (replayed, first) = ("idempotent-replayed: true\r\n", "");
+    let broken = error("api_error", "");
+    let refused = error("invalid_request_error", "charge_already_captured");
+    for (operation, headers, then, expected) in [
+        ("capture", replayed, vec![(200, "", &taken)], "CAPTURED 3000"),
+        ("void", replayed, vec![(200, "", &gone)], "VOIDED"),
+        ("fence", replayed, vec![(200, "", &gone)], "VOIDED"),
+        ("capture", replayed, vec![(500, "", &broken)], "Lost UNKNOWN"),
+        ("capture", replayed, vec![(400, "", &refused), (200, "", &held)], "AUTHORIZED"),
+        ("capture", first, vec![], "Lost UNKNOWN"),
+        ("void", first, vec![], "Lost UNKNOWN"),
+        // An authorization is fenced off and asked about, never repeated.
+        ("authorize", replayed, vec![], "Lost UNKNOWN"),
+    ] {
+        let server = answering([(500, headers, &broken)].into_iter().chain(then.clone())).await;
+        let reply = discreet(act(&stripe(server.url("")), operation).await);
+        assert_eq!(stands(&reply), expected, "{operation} {headers} {then:?}");
+        let heard = server.heard();
+        assert_eq!(heard.len(), 1 + then.len(), "{operation} {then:?}");
+        let keys = heard.iter().map(|request| request.header("idempotency-key").is_some());
+        assert!(keys.eq((0..heard.len()).map(|number| number == 0)), "only the first has a key");
+        let said = &reply.exchange.reply;
+        assert_eq!(said.contains("; without the key: "), !then.is_empty(), "{said}");
     }
 }

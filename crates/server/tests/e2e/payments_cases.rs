@@ -265,11 +265,12 @@ async fn a_capture_that_a_person_found_undone_can_be_asked_for_again(db: TestDb)
     let gateway = Gateway::start().await;
     let server = setup(&db, &gateway).start().await;
     let one = id(&server.paid("again-0001", &payment("pm_card_visa"), 201, "AUTHORIZED").await);
-    gateway.world.script(Operation::Capture, [Fault::fail_before()]);
+    gateway.world.usually(Operation::Capture, Fault::fail_before());
     let first = server.act(&one, "capture", "again-capture-1", &json!({})).await;
     assert_eq!(first.status, 202, "{first:?}");
     server.payment_given_up(&one).await;
     resolved(&server, &one, "not_charged", "AUTHORIZED").await;
+    gateway.world.usually(Operation::Capture, Fault::Answer);
     let second = server.act(&one, "capture", "again-capture-2", &json!({"amount": 80})).await;
     assert_eq!(second.payment(200, "CAPTURED")["capturedAmount"], 80);
     assert_eq!((gateway.world.captured(&one), gateway.world.violations()), (80, vec![]));
