@@ -89,7 +89,9 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 
+/// Never goes without its key: an authorization in doubt is asked about and fenced off.
 const CONFIRM: &str = "confirm";
+
 /// Stripe's largest page.
 const PAGE: &str = "100";
 /// Ten thousand refunds of one payment. More than that is not a payment that we made.
@@ -279,7 +281,7 @@ impl StripeGateway {
         };
         let ask = |key: Option<String>| {
             let path = format!("/v1/payment_intents/{id}/{verb}");
-            let ask = Ask { key, ..Ask::post(request, path, String::new(), charge.now) };
+            let ask = Ask { method: Method::POST, key, ..Ask::get(request, path, charge.now) };
             ask.with_some("amount_to_capture", amount.map(|amount| amount.to_string()).as_deref())
         };
         let mut heard = self.ask(ask(Some(charge.key(key))), |body| self.remote(body, id)).await;
