@@ -112,6 +112,8 @@ pub enum Write {
     RenderInsert(Box<Render>),
     /// A render as it is now. Expects the version before this one.
     RenderUpdate(Box<Render>),
+    /// A message leaves the hands of a worker that has not attempted it. Expects it to be in them.
+    LetGo(LetGo),
     /// A message as it is now. Expects the version before this one.
     MessageUpdate(Box<Message>),
     /// A new message. Expects its key to be free.
@@ -197,6 +199,14 @@ pub struct LedgerTouch {
 pub struct Lease {
     pub id: EffectId,
     pub fence: i64,
+}
+
+/// The end of a lease that a message carries itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetGo {
+    pub id: EffectId,
+    /// For whoever takes it away: expects that its holder was not heard of after this moment.
+    pub unheard_since: Option<Timestamp>,
 }
 
 /// The end of a lease without an attempt.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::changes::{Changes, LetGo, Release, Settle, Write};
 use crate::lane::{Lane, LanePolicy};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Outcome, Reason};
@@ -167,6 +168,7 @@ impl NewEffect {
             attempts: 0,
             in_doubt: false,
             fence: FIRST_FENCE,
+            has_row: true,
             created_at: self.created_at,
             run_at: self.run_at,
             traceparent: self.traceparent.clone(),
@@ -193,9 +195,70 @@ pub struct Effect {
     /// Proves the lease: every write about the effect must carry it. Grows with every claim, so it
     /// also numbers the attempts.
     pub fence: i64,
+    /// A message in the hands of the process that took it has no row in the outbox yet: its own row
+    /// carries the lease, and most messages have ended before they need another.
+    pub has_row: bool,
     pub created_at: Timestamp,
     pub run_at: Timestamp,
     pub traceparent: Option<String>,
+}
+
+impl Effect {
+    /// The row of an effect that has none.
+    fn row(&self, held_by: Option<String>, run_at: Timestamp, expires_at: Timestamp) -> NewEffect {
+        NewEffect {
+            id: self.id,
+            lane: self.lane.clone(),
+            kind: self.kind.clone(),
+            key: self.key.clone(),
+            digest: self.digest.clone(),
+            payload: self.payload.clone(),
+            run_at,
+            created_at: self.created_at,
+            expires_at,
+            traceparent: self.traceparent.clone(),
+            held_by,
+        }
+    }
+}
+
+/// What is written about an effect at the end of an attempt of `worker`.
+///
+/// One without a row that has succeeded needs none: what it is about tells how it ended. Any other
+/// gets its row now; whoever writes this takes the lease off what carried it.
+#[must_use]
+pub fn end(effect: &Effect, worker: &str, end: Settle) -> Changes {
+    match end.verdict {
+        _ if effect.has_row => Write::Settle(end).into(),
+        Verdict::Succeeded => Changes::new(),
+        Verdict::Retry { .. } | Verdict::Aborted { .. } => {
+            let row = effect.row(Some(worker.to_owned()), effect.run_at, end.expires_at);
+            Changes::from(Write::Enqueue(row)).with(Write::Settle(end))
+        }
+    }
+}
+
+/// Gives an effect back untouched, for `release.run_at`.
+#[must_use]
+pub fn give_back(effect: &Effect, release: Release, expires_at: Timestamp) -> Changes {
+    if effect.has_row {
+        return Write::Release(release).into();
+    }
+    // Born in hand and released, all at once: a fence is never given twice, and the next claim gets the second.
+    let row = effect.row(Some(NOBODY.into()), release.run_at, expires_at);
+    let_go(effect, None).with(Write::Enqueue(row)).with(Write::Release(release))
+}
+
+/// A holder whose lease is over in the transaction in which it begins.
+const NOBODY: &str = "nobody";
+
+/// Takes the lease off what carries it, if the effect has no row and its holder was not heard of since.
+#[must_use]
+pub fn let_go(effect: &Effect, unheard_since: Option<Timestamp>) -> Changes {
+    if effect.has_row {
+        return Changes::new();
+    }
+    Write::LetGo(LetGo { id: effect.id, unheard_since }).into()
 }
 
 /// What is to become of an effect after an attempt.
@@ -325,6 +388,7 @@ mod tests {
             attempts,
             in_doubt,
             fence: 1,
+            has_row: true,
             created_at: NOW,
             run_at: NOW,
             traceparent: None,

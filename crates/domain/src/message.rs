@@ -3,6 +3,8 @@
 //! A message is an effect like any other; beside its row in the outbox it has one of its own that says
 //! what was asked ([`Asked`]) and where it stands ([`State`]). A message that has to wait for its turn
 //! in a queue or for its flow control is parked: its effect has no time until [`gate`] gives it one.
+//! One that goes straight into the hands of a worker carries the lease itself ([`Held`]), and has a row
+//! in the outbox only if its first attempt does not end it.
 //! What an attempt means is decided in [`conclude`]. Every accepted message is delivered, dead-lettered,
 //! cancelled or still to come, and [`State`] says which.
 
@@ -29,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::changes::{Changes, Withdraw, Write};
-use crate::effect::{EffectId, NewEffect};
+use crate::effect::{Effect, EffectId, FIRST_FENCE, NewEffect};
 use crate::lane::Lane;
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
@@ -38,6 +40,9 @@ pub use asked::{Asked, Callback, Flow, Headers, Method, Redact};
 
 /// The effect kind of a delivery.
 pub const KIND: &str = "message";
+
+/// What an effect is told: its message says the rest.
+const PAYLOAD: &str = "{}";
 
 /// When a parked effect is due: in the last hour of the year 9999, until somebody gives it a time.
 pub const PARKED: Timestamp = Timestamp::from_micros(253_402_297_200_000_000);
@@ -153,6 +158,16 @@ pub struct Message {
     pub ended_at: Option<Timestamp>,
     /// The answer, or what came instead of one, that a dead letter died of.
     pub response: Option<Response>,
+    /// In whose hands it is, while its effect has no row.
+    pub held: Option<Held>,
+}
+
+/// The lease of a message whose effect has no row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub by: String,
+    /// When the holder was last heard of.
+    pub at: Timestamp,
 }
 
 /// What came back from a destination.
@@ -265,7 +280,8 @@ pub struct Draft {
     pub held_by: Option<String>,
 }
 
-/// Takes a message: its row, and its effect, which has no time yet if the message must wait.
+/// Takes a message: its row, and its effect, which has no time yet if the message must wait, and no row
+/// yet if somebody has it in hand.
 #[must_use]
 pub fn accept(draft: Draft) -> (Message, Changes) {
     let Draft { id, asked, body, not_before, dedup_key, holds, traceparent, .. } = draft;
@@ -277,19 +293,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         _ => State::Ready,
     };
     let slot = holds.or_else(|| asked.queue.clone());
-    let effect = NewEffect {
-        id: EffectId(id),
-        lane: Lane::DELIVERIES,
-        kind: KIND.into(),
-        key: None,
-        digest: None,
-        payload: "{}".into(),
-        run_at: if state == State::Ready { not_before } else { PARKED },
-        created_at: now,
-        expires_at,
-        traceparent: traceparent.clone(),
-        held_by: draft.held_by.filter(|_| state == State::Ready && not_before <= now),
-    };
+    let holder = draft.held_by.filter(|_| state == State::Ready && not_before <= now);
     let message = Message {
         id,
         version: 1,
@@ -305,18 +309,74 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         dlq_id: None,
         ended_at: None,
         response: None,
+        held: holder.map(|by| Held { by, at: now }),
     };
-    let changes =
-        Changes::from(Write::MessageInsert(Box::new(message.clone()))).with(Write::Enqueue(effect));
+    let mut changes = Changes::from(Write::MessageInsert(Box::new(message.clone())));
+    if message.held.is_none() {
+        let run_at = if state == State::Ready { not_before } else { PARKED };
+        changes.push(Write::Enqueue(message.effect(run_at, expires_at)));
+    }
     (message, changes)
 }
 
+/// The effect of a message that carries its lease itself, as its holder has it.
+#[must_use]
+pub fn effect_in_hand(
+    id: Uuid,
+    created_at: Timestamp,
+    due_at: Timestamp,
+    traceparent: Option<String>,
+) -> Effect {
+    Effect {
+        id: EffectId(id),
+        lane: Lane::DELIVERIES,
+        kind: KIND.into(),
+        key: None,
+        digest: None,
+        payload: PAYLOAD.into(),
+        attempts: 0,
+        in_doubt: false,
+        fence: FIRST_FENCE,
+        has_row: false,
+        created_at,
+        run_at: due_at,
+        traceparent,
+    }
+}
+
 impl Message {
+    /// Its effect, for whoever claims it.
+    fn effect(&self, run_at: Timestamp, expires_at: Timestamp) -> NewEffect {
+        NewEffect {
+            id: EffectId(self.id),
+            lane: Lane::DELIVERIES,
+            kind: KIND.into(),
+            key: None,
+            digest: None,
+            payload: PAYLOAD.into(),
+            run_at,
+            created_at: self.created_at,
+            expires_at,
+            traceparent: self.traceparent.clone(),
+            held_by: None,
+        }
+    }
+
+    /// Its effect as the holder has it, if it carries the lease itself.
+    #[must_use]
+    pub fn in_hand(&self) -> Option<Effect> {
+        self.held.as_ref()?;
+        let traceparent = self.traceparent.clone();
+        Some(effect_in_hand(self.id, self.created_at, self.due_at, traceparent))
+    }
+
     /// The message after something has happened to it. Without the transition, as it was.
+    ///
+    /// Whatever happens to it is the end of a lease that it carries.
     #[must_use]
     pub fn after(&self, event: Event) -> Self {
         let state = next(self.state, event).unwrap_or(self.state);
-        Self { state, version: self.version + 1, ..self.clone() }
+        Self { state, version: self.version + 1, held: None, ..self.clone() }
     }
 
     fn ended(&self, event: Event, now: Timestamp) -> Self {
@@ -330,8 +390,13 @@ pub fn cancel(message: &Message, now: Timestamp) -> Option<Changes> {
     if message.state.is_over() {
         return None;
     }
-    // Whoever cancels a message may want to send it again.
-    let after = Message { dedup_key: None, ..message.ended(Event::Cancel, now) };
+    let after = Message {
+        // Whoever cancels a message may want to send it again.
+        dedup_key: None,
+        // Whoever has it in hand lets go of it when its attempt is over.
+        held: message.held.clone(),
+        ..message.ended(Event::Cancel, now)
+    };
     let line = LogLine {
         id: crate::ids::derived(now, &[b"cancel", message.id.as_bytes()]),
         message_id: message.id,

@@ -371,6 +371,7 @@ mod tests {
             attempts: 5,
             in_doubt: false,
             fence: 1,
+            has_row: true,
             created_at: NOW,
             run_at: NOW,
             traceparent: None,

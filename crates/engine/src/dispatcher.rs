@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, histogram};
-use tashika_domain::changes::Release;
 use tashika_domain::effect::Effect;
 use tashika_domain::ledger::{self, Clearance};
-use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
+use tashika_domain::{Lane, LanePolicy, Timestamp};
 use tashika_store::{Claim, StoreError, Wakeups};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -296,8 +295,8 @@ impl Dispatcher {
         let now = self.engine.clock.now();
         for state in self.lanes.values_mut() {
             for Waiting { effect, .. } in state.queue.drain(..) {
-                let release = Write::Release(Release { lease: lease(&effect), now, run_at: now });
-                if let Err(error) = self.engine.store.commit(Changes::from(release)).await {
+                let back = worker::given_back(&self.engine, &effect, now);
+                if let Err(error) = self.engine.store.commit(back).await {
                     tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
                 }
                 self.engine.held.remove(lease(&effect));

@@ -396,6 +396,7 @@ mod tests {
             attempts: 0,
             in_doubt: false,
             fence,
+            has_row: true,
             created_at: at,
             run_at: at,
             traceparent: None,

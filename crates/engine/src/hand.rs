@@ -120,6 +120,7 @@ mod tests {
             attempts: 0,
             in_doubt: false,
             fence: 1,
+            has_row: false,
             created_at: at,
             run_at: at,
             traceparent: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tashika_domain::effect::{Effect, Verdict};
+use tashika_domain::effect::{self, Effect, Verdict};
 use tashika_domain::outcome::{Exchange, Outcome, Reason};
 use tashika_domain::{Changes, Timestamp};
 use tashika_store::StoreError;
@@ -155,12 +155,37 @@ pub struct Settled {
     pub after: Option<Box<dyn FnOnce() + Send>>,
     /// `changes` tell how the attempt went; there is no need for a second record.
     pub recorded: bool,
+    pub standing: Standing,
+}
+
+/// Whether an effect is still for the one who concludes to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It ends as the verdict says.
+    Ours,
+    /// What it is about has ended meanwhile, and it has no row: only the changes are written.
+    Over,
+    /// Somebody else has it: nothing is written.
+    Taken,
 }
 
 impl Settled {
     #[must_use]
     pub fn new(verdict: Verdict, changes: Changes) -> Self {
-        Self { verdict, changes, next: None, after: None, recorded: false }
+        Self {
+            verdict,
+            changes,
+            next: None,
+            after: None,
+            recorded: false,
+            standing: Standing::Ours,
+        }
+    }
+
+    /// By the verdict alone, for an effect whose handler cannot be asked.
+    #[must_use]
+    pub fn plain(effect: &Effect, verdict: Verdict, unheard_since: Option<Timestamp>) -> Self {
+        Self::new(verdict, effect::let_go(effect, unheard_since))
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use serde_json::json;
 use tashika_domain::case::{NewCase, dead_letter};
-use tashika_domain::effect::Verdict;
+use tashika_domain::effect::{Verdict, let_go};
 use tashika_domain::message::asked::{WORKER, host_of};
 use tashika_domain::message::conclude::{Attempted, Came, Concluded, conclude};
 use tashika_domain::message::{CANCELLED, KIND, Message, PARKED, Response, State, public_id};
@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::clock::Ids;
 use crate::gatekeeper::Gates;
-use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Tried};
+use crate::handler::{BoxFuture, Ending, Handler, Job, Settled, Standing, Tried};
 use crate::keyring::KeyRing;
 use crate::recent::Recent;
 use crate::traffic::Traffic;
@@ -187,10 +187,17 @@ impl MessageHandler {
         let Some(message) = self.load(id).await? else {
             return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
         };
+        let standing = standing(&message, ending);
+        let own = match standing {
+            Standing::Over => let_go(ending.effect, ending.lapsed.then_some(ending.started_at)),
+            Standing::Ours | Standing::Taken => Changes::new(),
+        };
         let note = ending.noted::<Note>();
-        if note.is_none() && message.state.is_over() && !ending.lapsed {
-            // Nothing was attempted, so there is nothing to tell.
-            return Ok(Settled::new(ending.verdict.clone(), Changes::new()));
+        if standing == Standing::Taken
+            || (note.is_none() && message.state.is_over() && !ending.lapsed)
+        {
+            // Somebody else has it, or nothing was attempted: there is nothing to tell.
+            return Ok(Settled { standing, ..Settled::new(ending.verdict.clone(), own) });
         }
         let Note { came, response } = note.cloned().unwrap_or_else(|| without_answer(ending));
         let came = if is_own(&message) { of_our_own(came, response.status, ending) } else { came };
@@ -214,6 +221,10 @@ impl MessageHandler {
             reopen: self.reopen,
         };
         let Concluded { verdict, mut changes } = conclude(&message, &attempt);
+        // Whatever changes the message ends the lease that it carries.
+        if !changes.writes().iter().any(|write| matches!(write, Write::MessageUpdate(_))) {
+            changes.extend(own);
+        }
         // One that was cancelled meanwhile is given up, too, and is no dead letter.
         let is_dead = message.state == State::Ready && matches!(verdict, Verdict::Aborted { .. });
         if is_dead && is_own(&message) {
@@ -221,6 +232,7 @@ impl MessageHandler {
         }
         let mut settled = Settled::new(verdict, changes);
         settled.recorded = true;
+        settled.standing = standing;
         let gates = Arc::clone(&self.gates);
         settled.after = Some(Box::new(move || {
             report(&message, &attempt);
@@ -230,6 +242,19 @@ impl MessageHandler {
             gates.stir_for(&message);
         }));
         Ok(settled)
+    }
+}
+
+/// Whether a message is still for us to end.
+fn standing(message: &Message, ending: &Ending<'_>) -> Standing {
+    match &message.held {
+        // The outbox knows.
+        _ if ending.effect.has_row => Standing::Ours,
+        // Heard of again, since it was found to have lapsed.
+        Some(held) if ending.lapsed && held.at != ending.started_at => Standing::Taken,
+        Some(_) if message.state.is_over() => Standing::Over,
+        Some(_) => Standing::Ours,
+        None => Standing::Taken,
     }
 }
 

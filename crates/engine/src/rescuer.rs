@@ -15,13 +15,13 @@ use metrics::counter;
 use tashika_domain::changes::{Attempt, Settle};
 use tashika_domain::effect::{self, Verdict};
 use tashika_domain::outcome::{Outcome, Reason};
-use tashika_domain::{Changes, Lane, LanePolicy, Timestamp, Write};
+use tashika_domain::{Lane, LanePolicy, Timestamp, Write};
 use tashika_store::{CommitError, Lapsed, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::case;
 use crate::engine::{Engine, lease};
-use crate::handler::{Ending, Settled};
+use crate::handler::{Ending, Settled, Standing};
 use crate::worker;
 
 /// Effects looked for in one go.
@@ -219,7 +219,7 @@ impl Rescuer {
             now,
             id: self.engine.ids.uuid(),
         };
-        let plain = || Settled::new(verdict.clone(), Changes::new());
+        let plain = || Settled::plain(effect, verdict.clone(), Some(lapsed.locked_at));
         let settled = match self.engine.handlers.get(&effect.kind) {
             None => plain(),
             Some(handler) => {
@@ -231,7 +231,10 @@ impl Rescuer {
                 }
             }
         };
-        let Settled { verdict, mut changes, after, recorded, .. } = settled;
+        let Settled { verdict, mut changes, after, recorded, standing, .. } = settled;
+        if standing == Standing::Taken {
+            return Err(CommitError::Stale(effect.id));
+        }
         let reason = verdict.reason();
         let record = Attempt {
             lease: lease(effect),
@@ -247,10 +250,13 @@ impl Rescuer {
             changes.push(Write::Attempt(record));
         }
         changes.extend(case::given_up(effect, &verdict, now));
-        let settlement = worker::settlement(&self.engine, effect, verdict, now);
-        // Its worker may have come back meanwhile, and be at work.
-        let unheard_since = Some(lapsed.locked_at);
-        changes.push(Write::Settle(Settle { unheard_since, ..settlement }));
+        if standing == Standing::Ours {
+            let settlement = worker::settlement(&self.engine, effect, verdict, now);
+            // Its worker may have come back meanwhile, and be at work.
+            let unheard_since = Some(lapsed.locked_at);
+            let settlement = Settle { unheard_since, ..settlement };
+            changes.extend(effect::end(effect, &lapsed.worker, settlement));
+        }
         self.engine.store.commit(changes).await?;
         if let Some(after) = after {
             after();

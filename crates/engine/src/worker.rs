@@ -23,7 +23,7 @@ use tracing::{Instrument as _, field};
 
 use crate::case;
 use crate::engine::{Engine, lease};
-use crate::handler::{Ending, Handler, Job, Settled, Tried};
+use crate::handler::{Ending, Handler, Job, Settled, Standing, Tried};
 
 /// Between two tries to write a settlement while the database is away.
 const SETTLE_RETRY: Duration = Duration::from_millis(250);
@@ -143,11 +143,16 @@ fn panicked(panic: &(dyn Any + Send)) -> Tried {
 /// Gives the effect back untouched, for later.
 async fn put_off(engine: &Engine, effect: &Effect, run_at: Timestamp) {
     counter!("outbox_processed_total", "outcome" => "put_off").increment(1);
-    let now = engine.clock.now();
-    let release = Write::Release(Release { lease: lease(effect), now, run_at });
-    if let Err(error) = commit(engine, release.into()).await {
+    if let Err(error) = commit(engine, given_back(engine, effect, run_at)).await {
         not_settled(effect, &error);
     }
+}
+
+/// What gives an effect back untouched.
+pub(crate) fn given_back(engine: &Engine, effect: &Effect, run_at: Timestamp) -> Changes {
+    let now = engine.clock.now();
+    let release = Release { lease: lease(effect), now, run_at };
+    effect::give_back(effect, release, now.plus(engine.policy(&effect.lane).keep))
 }
 
 /// Whether the effect is still ours to perform.
@@ -166,7 +171,9 @@ async fn is_ours(engine: &Engine, effect: &Effect) -> bool {
             return true;
         }
         match engine.store.renew(vec![lease], now).await {
-            Ok(lost) if lost.is_empty() => engine.held.renewed(&[lease], now),
+            Ok(lost) if lost.is_empty() && engine.held.contains(lease) => {
+                engine.held.renewed(&[lease], now);
+            }
             Ok(_) => return false,
             Err(error) => {
                 tracing::warn!(%error, outbox_id = %effect.id, "a lease could not be renewed yet");
@@ -294,8 +301,11 @@ async fn settle_once(
     };
     let settled = match handler {
         Some(handler) => handler.conclude(&ending).await?,
-        None => Settled::new(verdict.clone(), Changes::new()),
+        None => Settled::plain(effect, verdict.clone(), None),
     };
+    if settled.standing == Standing::Taken {
+        return Err(CommitError::Stale(effect.id));
+    }
     let mut changes = settled.changes;
     if !settled.recorded
         && let Some(record) = record(engine, effect, tried, started_at, now)
@@ -303,11 +313,14 @@ async fn settle_once(
         changes.push(Write::Attempt(record));
     }
     changes.extend(case::given_up(effect, &settled.verdict, now));
-    let end = Write::Settle(settlement(engine, effect, settled.verdict.clone(), now));
-    if mutant::on(Mutant::OutboxBeforeLedger) {
-        engine.store.commit(Changes::from(end)).await?;
-    } else {
-        changes.push(end);
+    if settled.standing == Standing::Ours {
+        let settlement = settlement(engine, effect, settled.verdict.clone(), now);
+        let end = effect::end(effect, &engine.settings.worker, settlement);
+        if mutant::on(Mutant::OutboxBeforeLedger) {
+            engine.store.commit(end).await?;
+        } else {
+            changes.extend(end);
+        }
     }
     engine.store.commit(changes).await?;
     if let Some(after) = settled.after {

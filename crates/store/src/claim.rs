@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use tashika_domain::changes::Lease;
-use tashika_domain::effect::{Effect, EffectId};
+use tashika_domain::effect::{Effect, EffectId, FIRST_FENCE};
 use tashika_domain::{Lane, Timestamp};
 use uuid::Uuid;
 
@@ -59,6 +59,25 @@ pub(crate) const CLAIM_PG: &str = "with due as materialized (
      returning id, kind, idempotency_key, request_digest, cast(payload as text), attempts, in_doubt,
                fence, created_at, next_run_at, traceparent";
 
+// A renewal that was held up must not undo one that overtook it.
+const RENEW_SQLITE: &str = "update outbox set locked_at = max(locked_at, ?3), updated_at = ?3
+     where id = ?1 and fence = ?2 and status = 'sending'";
+
+const RENEW_PG: &str = "update outbox o set locked_at = greatest(o.locked_at, $3), updated_at = $3
+       from unnest($1::uuid[], $2::int8[]) as t (id, fence)
+      where o.id = t.id and o.fence = t.fence and o.status = 'sending'
+      returning o.id, o.fence";
+
+// With a new version: whoever found it lapsed before has decided about something else.
+const RENEW_HELD_SQLITE: &str = "update messages set held_at = max(held_at, ?2),
+        version = version + 1
+     where id = ?1 and held_by is not null";
+
+const RENEW_HELD_PG: &str = "update messages set held_at = greatest(held_at, $2),
+        version = version + 1
+     where id = any($1) and held_by is not null
+     returning id";
+
 pub(crate) fn claim_sqlite(
     db: &Connection,
     lane: &Lane,
@@ -80,6 +99,7 @@ pub(crate) fn claim_sqlite(
                 attempts: row.get(5)?,
                 in_doubt: row.get(6)?,
                 fence: row.get(7)?,
+                has_row: true,
                 created_at: Timestamp::from_micros(row.get(8)?),
                 run_at: Timestamp::from_micros(row.get(9)?),
                 traceparent: row.get(10)?,
@@ -100,6 +120,7 @@ fn effect_from_pg(row: &tokio_postgres::Row, lane: &Lane) -> Result<Effect, toki
         attempts: u32::try_from(attempts).unwrap_or(0),
         in_doubt: row.try_get(6)?,
         fence: row.try_get(7)?,
+        has_row: true,
         created_at: row.try_get::<_, PgTime>(8)?.0,
         run_at: row.try_get::<_, PgTime>(9)?.0,
         traceparent: row.try_get(10)?,
@@ -221,45 +242,9 @@ impl Store {
         }
         match &self.backend {
             Backend::Sqlite(sqlite) => {
-                sqlite
-                    .upkeep(move |db| {
-                        let mut statement = db.prepare_cached(
-                            // A renewal that was held up must not undo one that overtook it.
-                            "update outbox set locked_at = max(locked_at, ?3), updated_at = ?3
-                             where id = ?1 and fence = ?2 and status = 'sending'",
-                        )?;
-                        let mut lost = Vec::new();
-                        for lease in &leases {
-                            let id = lease.id.0.as_bytes();
-                            if statement.execute(params![id, lease.fence, now.as_micros()])? == 0 {
-                                lost.push(*lease);
-                            }
-                        }
-                        Ok(lost)
-                    })
-                    .await
+                sqlite.upkeep(move |db| renew_sqlite(db, &leases, now)).await
             }
-            Backend::Postgres(postgres) => {
-                let ids: Vec<Uuid> = leases.iter().map(|lease| lease.id.0).collect();
-                let fences: Vec<i64> = leases.iter().map(|lease| lease.fence).collect();
-                let rows = postgres
-                    .writer()
-                    .await?
-                    .query(
-                        "update outbox o set locked_at = greatest(o.locked_at, $3), updated_at = $3
-                           from unnest($1::uuid[], $2::int8[]) as t (id, fence)
-                          where o.id = t.id and o.fence = t.fence and o.status = 'sending'
-                          returning o.id, o.fence",
-                        &[&ids, &fences, &PgTime(now)],
-                    )
-                    .await?;
-                // By fence as well: an earlier lease of the same effect is lost, not held.
-                let held: HashSet<Lease> = rows
-                    .iter()
-                    .map(|row| Lease { id: EffectId(row.get(0)), fence: row.get(1) })
-                    .collect();
-                Ok(leases.into_iter().filter(|lease| !held.contains(lease)).collect())
-            }
+            Backend::Postgres(postgres) => renew_pg(&*postgres.writer().await?, leases, now).await,
         }
     }
 
@@ -267,6 +252,7 @@ impl Store {
     ///
     /// Reads the whole table: an index on `locked_at` would cost every claim a quarter of its speed
     /// for something that happens when a process dies. The rescuer calls it when it has a reason to.
+    /// Messages that carry their lease themselves have an index.
     pub async fn lapsed(
         &self,
         lane: &Lane,
@@ -279,7 +265,11 @@ impl Store {
               order by id limit $3"
         );
         let params = vec![Param::from(lane.as_str()), Param::Time(cutoff), Param::Int(limit)];
-        self.query(sql, params, parse_lapsed).await
+        let mut found = self.query(sql, params, parse_lapsed).await?;
+        if *lane == Lane::DELIVERIES {
+            found.extend(self.messages_left(cutoff, limit).await?);
+        }
+        Ok(found)
     }
 
     /// Looks for due effects that lie below the floor, and lowers the floor to them.
@@ -307,6 +297,47 @@ impl Store {
     }
 }
 
+/// Renews what it finds; returns the rest.
+fn renew_sqlite(db: &Connection, leases: &[Lease], now: Timestamp) -> rusqlite::Result<Vec<Lease>> {
+    let mut claimed = db.prepare_cached(RENEW_SQLITE)?;
+    let mut held = db.prepare_cached(RENEW_HELD_SQLITE)?;
+    let mut lost = Vec::new();
+    for lease in leases {
+        let id = lease.id.0.as_bytes();
+        let mut found = claimed.execute(params![id, lease.fence, now.as_micros()])?;
+        if found == 0 && lease.fence == FIRST_FENCE {
+            found = held.execute(params![id, now.as_micros()])?;
+        }
+        if found == 0 {
+            lost.push(*lease);
+        }
+    }
+    Ok(lost)
+}
+
+async fn renew_pg(
+    client: &tokio_postgres::Client,
+    mut leases: Vec<Lease>,
+    now: Timestamp,
+) -> Result<Vec<Lease>, StoreError> {
+    let ids: Vec<Uuid> = leases.iter().map(|lease| lease.id.0).collect();
+    let fences: Vec<i64> = leases.iter().map(|lease| lease.fence).collect();
+    let rows = client.query(RENEW_PG, &[&ids, &fences, &PgTime(now)]).await?;
+    // By fence as well: an earlier lease of the same effect is lost, not held.
+    let claimed: HashSet<Lease> =
+        rows.iter().map(|row| Lease { id: EffectId(row.get(0)), fence: row.get(1) }).collect();
+    leases.retain(|lease| !claimed.contains(lease));
+    let first = leases.iter().filter(|lease| lease.fence == FIRST_FENCE);
+    let ids: Vec<Uuid> = first.map(|lease| lease.id.0).collect();
+    if !ids.is_empty() {
+        let rows = client.query(RENEW_HELD_PG, &[&ids, &PgTime(now)]).await?;
+        let held: HashSet<Lease> =
+            rows.iter().map(|row| Lease { id: EffectId(row.get(0)), fence: FIRST_FENCE }).collect();
+        leases.retain(|lease| !held.contains(lease));
+    }
+    Ok(leases)
+}
+
 const LAPSED_COLUMNS: &str = "id, lane, kind, idempotency_key, request_digest,
     cast(payload as text) as payload, attempts, in_doubt, fence, created_at, next_run_at,
     traceparent, locked_by, locked_at";
@@ -324,6 +355,7 @@ fn parse_lapsed(row: &dyn Row) -> Result<Lapsed, StoreError> {
             attempts: read.number("attempts")?,
             in_doubt: read.bool("in_doubt")?,
             fence: read.int("fence")?,
+            has_row: true,
             created_at: read.time("created_at")?,
             run_at: read.time("next_run_at")?,
             traceparent: read.opt_text("traceparent")?,

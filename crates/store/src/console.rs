@@ -132,14 +132,24 @@ impl Store {
     }
 
     /// What is under way, and what changed since a moment, by lane and status. Only the newest `look`
-    /// effects are looked at: the table has no index on its times.
+    /// effects and messages are looked at: the tables have no index on their times.
+    ///
+    /// Deliveries are counted by their messages: most have left no effect behind.
     pub async fn recent_by_lane(
         &self,
         since: Timestamp,
         look: i64,
     ) -> Result<Vec<EffectCount>, StoreError> {
         let sql = "select lane, status, count(*) as n
-              from (select lane, status, updated_at from outbox order by id desc limit $2) t
+              from (select lane, status, updated_at
+                      from (select lane, status, updated_at from outbox order by id desc limit $2) o
+                     where lane <> 'deliveries' or status <> 'succeeded'
+                    union all
+                    select 'deliveries', case state when 'delivered' then 'succeeded' else 'sending' end,
+                           coalesce(ended_at, held_at)
+                      from (select state, ended_at, held_by, held_at from messages
+                             order by id desc limit $2) m
+                     where state = 'delivered' or held_by is not null) t
              where status = 'sending' or updated_at >= $1
              group by lane, status order by lane, status";
         let params = vec![Param::Time(since), Param::Int(look)];

@@ -57,6 +57,15 @@ pub(crate) const COLUMNS: &str =
     last_error_code, last_error_msg, locked_by, locked_at, fence, next_run_at, created_at,
     updated_at, expires_at";
 
+/// Effects without a row of their own, as the outbox would have them.
+const IN_HAND: &str = "(select id, 'deliveries' as lane, 'message' as kind,
+            cast(null as text) as idempotency_key, cast(null as text) as request_digest,
+            'sending' as status, 0 as attempts, false as in_doubt,
+            cast(null as text) as last_error_code, cast(null as text) as last_error_msg,
+            held_by as locked_by, held_at as locked_at, cast(1 as bigint) as fence,
+            due_at as next_run_at, created_at, held_at as updated_at, held_at as expires_at
+       from messages where held_by is not null) as in_hand";
+
 pub(crate) fn parse(row: &dyn Row) -> Result<EffectRow, StoreError> {
     let read = Reader::by_uuid(row, "outbox", "id");
     Ok(EffectRow {
@@ -82,7 +91,11 @@ pub(crate) fn parse(row: &dyn Row) -> Result<EffectRow, StoreError> {
 
 impl Store {
     pub async fn effect(&self, id: EffectId) -> Result<Option<EffectRow>, StoreError> {
-        let sql = format!("select {COLUMNS} from outbox where id = $1");
+        // In one look: it may be about to get its row.
+        let sql = format!(
+            "select {COLUMNS} from outbox where id = $1
+             union all select {COLUMNS} from {IN_HAND} where id = $1"
+        );
         Ok(self.query(sql, vec![Param::Uuid(id.0)], parse).await?.pop())
     }
 
@@ -97,7 +110,8 @@ impl Store {
 
     /// What an effect is to do, as JSON text.
     pub async fn payload(&self, id: EffectId) -> Result<Option<String>, StoreError> {
-        let sql = "select id, cast(payload as text) as payload from outbox where id = $1";
+        let sql = "select id, cast(payload as text) as payload from outbox where id = $1
+             union all select id, '{}' from messages where id = $1 and held_by is not null";
         let rows = self.query(sql.to_owned(), vec![Param::Uuid(id.0)], |row| {
             Reader::by_uuid(row, "outbox", "id").text("payload")
         });
@@ -122,15 +136,29 @@ impl Store {
         chosen.add("id <", filter.before.map(|id| Param::Uuid(id.0)));
         chosen.add("id >=", filter.since.map(|id| Param::Uuid(id.0)));
         let (conditions, params) = chosen.newest(limit);
+        // Each by its own index: over both at once, SQLite would sort all there are. Those without a row first: one that
+        // gets its row meanwhile is then seen twice, and not missed.
+        let sql = format!("select {COLUMNS} from {IN_HAND} {conditions}");
+        let in_hand = self.query(sql, params.clone(), parse).await?;
         let sql = format!("select {COLUMNS} from outbox {conditions}");
-        self.query(sql, params, parse).await
+        let mut found = self.query(sql, params, parse).await?;
+        found.extend(in_hand);
+        // Stable: of two, the row comes first and stays.
+        found.sort_by_key(|effect| std::cmp::Reverse(effect.id));
+        found.dedup_by_key(|effect| effect.id);
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
     }
 
-    /// Counts by lane and status. Reads the whole table.
+    /// Counts by lane and status. Reads the whole table. A message that was delivered by its first holder
+    /// has left no effect behind.
     pub async fn effect_counts(&self) -> Result<Vec<EffectCount>, StoreError> {
-        let sql = "select lane, status, count(*) as n from outbox group by lane, status
-             order by lane, status"
-            .to_owned();
+        let sql = format!(
+            "select lane, status, count(*) as n
+               from (select lane, status from outbox
+                     union all select lane, status from {IN_HAND}) t
+              group by lane, status order by lane, status"
+        );
         self.query(sql, vec![], |row| {
             let read = Reader::named(row, "outbox", "count");
             Ok(EffectCount {
@@ -159,8 +187,13 @@ impl Store {
 
     /// How many effects of a lane are under way.
     pub async fn sending_count(&self, lane: &Lane) -> Result<i64, StoreError> {
-        let sql = "select count(*) as n from outbox where lane = $1 and status = 'sending'";
-        self.count(sql, vec![lane.as_str().into()]).await
+        let sql = format!(
+            "select count(*) as n
+               from (select lane, status from outbox
+                     union all select lane, status from {IN_HAND}) t
+              where lane = $1 and status = 'sending'"
+        );
+        self.count(&sql, vec![lane.as_str().into()]).await
     }
 
     /// Removes up to `limit` settled effects whose time is over, with their attempts.

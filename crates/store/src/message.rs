@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use rusqlite::{Connection, params};
 use tashika_domain::Timestamp;
+use tashika_domain::changes::LetGo;
+use tashika_domain::effect::EffectId;
 use tashika_domain::message::asked::{Asked, WORKER, host_of, path_of};
-use tashika_domain::message::{Logged, Message, State};
+use tashika_domain::message::{Held, Logged, Message, State, effect_in_hand};
 use uuid::Uuid;
 
 use crate::cell::Cell;
-use crate::error::{Key, StoreError};
+use crate::claim::Lapsed;
+use crate::error::{CommitError, Key, StoreError};
 use crate::filter::Filter;
-use crate::row::{Param, Reader, Row};
+use crate::row::{Param, PgTime, Reader, Row};
+use crate::step::{Owner, Step, column, missing};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 use crate::{Dialect, Store};
 
@@ -33,7 +38,7 @@ const FIXED: [Column; 16] = [
     ("traceparent", Kind::Text),
 ];
 
-const CHANGING: [Column; 7] = [
+const CHANGING: [Column; 9] = [
     ("version", Kind::Int),
     ("state", Kind::Text),
     ("due_at", Kind::Time),
@@ -41,6 +46,8 @@ const CHANGING: [Column; 7] = [
     ("dlq_id", Kind::Text),
     ("ended_at", Kind::Time),
     ("response", Kind::Json),
+    ("held_by", Kind::Text),
+    ("held_at", Kind::Time),
 ];
 
 static TABLE: Lazy = Lazy::new(|| Table::new("messages", &FIXED, &CHANGING).unique(Key::Message));
@@ -86,6 +93,8 @@ impl Kept for Message {
             self.dlq_id.as_deref().into(),
             self.ended_at.into(),
             self.response.as_ref().map_or(Cell::Null, json),
+            self.held.as_ref().map(|held| held.by.as_str()).into(),
+            self.held.as_ref().map(|held| held.at).into(),
         ]
     }
 }
@@ -104,12 +113,48 @@ pub(crate) fn from_json<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&text).map_err(|e| read.corrupt(column, e.to_string()))
 }
 
+const LET_GO_SQLITE: &str = "update messages set held_by = null, held_at = null,
+        version = version + 1
+     where id = ?1 and held_by is not null and held_at <= coalesce(?2, held_at)";
+
+const LET_GO_PG: &str = "update messages m set held_by = null, held_at = null,
+        version = m.version + 1
+      from unnest($1::uuid[], $2::timestamptz[]) as t (id, unheard)
+     where m.id = t.id and m.held_by is not null and m.held_at <= coalesce(t.unheard, m.held_at)
+     returning m.id";
+
+pub(crate) fn let_go_sqlite(db: &Connection, end: &LetGo) -> Result<(), CommitError> {
+    let count = db
+        .prepare_cached(LET_GO_SQLITE)?
+        .execute(params![end.id.0.as_bytes(), end.unheard_since.map(Timestamp::as_micros)])?;
+    if count == 1 { Ok(()) } else { Err(CommitError::Stale(end.id)) }
+}
+
+pub(crate) fn let_go_pg(rows: Vec<(Owner, &LetGo)>) -> Step<'_> {
+    Step {
+        sql: LET_GO_PG,
+        params: vec![
+            column(&rows, |end| end.id.0),
+            column(&rows, |end| end.unheard_since.map(PgTime)),
+        ],
+        judge: Box::new(move |found| {
+            let asked = rows.iter().map(|(owner, end)| (*owner, end.id.0));
+            let stale = |id: &Uuid| CommitError::Stale(EffectId(*id));
+            missing(asked, found, |row| row.get("id"), stale)
+        }),
+    }
+}
+
 fn parse(row: &dyn Row) -> Result<Message, StoreError> {
     let read = Reader::by_uuid(row, "messages", "id");
     let asked: Asked = from_json(&read, "asked")?;
     let response = match read.opt_text("response")? {
         Some(_) => Some(from_json(&read, "response")?),
         None => None,
+    };
+    let held = match (read.opt_text("held_by")?, read.opt_time("held_at")?) {
+        (Some(by), Some(at)) => Some(Held { by, at }),
+        _ => None,
     };
     Ok(Message {
         id: read.uuid("id")?,
@@ -126,6 +171,7 @@ fn parse(row: &dyn Row) -> Result<Message, StoreError> {
         dlq_id: read.opt_text("dlq_id")?,
         ended_at: read.opt_time("ended_at")?,
         response,
+        held,
     })
 }
 
@@ -271,6 +317,29 @@ impl Store {
             TABLE.select()
         );
         self.query(sql, vec![key.into(), Param::Time(now), Param::Int(limit)], parse).await
+    }
+
+    /// Messages that carry their lease themselves and whose holder was last heard of before `cutoff`. Not
+    /// their bodies: whoever has died may have had many in hand.
+    pub(crate) async fn messages_left(
+        &self,
+        cutoff: Timestamp,
+        limit: i64,
+    ) -> Result<Vec<Lapsed>, StoreError> {
+        let sql = "select id, created_at, due_at, traceparent, held_by, held_at from messages
+             where held_by is not null and held_at <= $1 order by id limit $2";
+        let params = vec![Param::Time(cutoff), Param::Int(limit)];
+        self.query(sql.to_owned(), params, |row| {
+            let read = Reader::by_uuid(row, "messages", "id");
+            let effect = effect_in_hand(
+                read.uuid("id")?,
+                read.time("created_at")?,
+                read.time("due_at")?,
+                read.opt_text("traceparent")?,
+            );
+            Ok(Lapsed { effect, worker: read.text("held_by")?, locked_at: read.time("held_at")? })
+        })
+        .await
     }
 
     /// How many occupy a place in a queue.

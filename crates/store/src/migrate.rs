@@ -91,6 +91,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0012_spelled_checks.sqlite.sql"),
         postgres: include_str!("../migrations/0012_spelled_checks.pg.sql"),
     },
+    Migration {
+        version: 13,
+        name: "in_hand",
+        sqlite: include_str!("../migrations/0013_in_hand.sqlite.sql"),
+        postgres: include_str!("../migrations/0013_in_hand.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::{CommitError, StoreError, Written};
 use crate::gate::{Gate, Moment};
 use crate::row::{Param, Row};
-use crate::{alert, attempt, case, ledger, outbox, payment, race, table};
+use crate::{alert, attempt, case, ledger, message, outbox, payment, race, table};
 
 /// Jobs per transaction: enough for one flush to serve everybody who waits, few enough to keep the
 /// first of them from waiting for more than some 20 ms.
@@ -437,6 +437,7 @@ fn apply(db: &Connection, write: &Write) -> Result<(), CommitError> {
         Write::BillingUpdate(now) => table::update_sqlite(db, &**now),
         Write::RenderInsert(new) => table::insert_sqlite(db, &**new),
         Write::RenderUpdate(now) => table::update_sqlite(db, &**now),
+        Write::LetGo(end) => message::let_go_sqlite(db, end),
         Write::MessageUpdate(now) => table::update_sqlite(db, &**now),
         Write::MessageInsert(new) => table::insert_sqlite(db, &**new),
         Write::MessageLog(line) => table::insert_sqlite(db, &**line),

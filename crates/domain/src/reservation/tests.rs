@@ -281,6 +281,7 @@ fn closing_of(payment: &Payment) -> Effect {
         attempts: 0,
         in_doubt: false,
         fence: 1,
+        has_row: true,
         created_at: NOW,
         run_at: NOW,
         traceparent: None,

@@ -269,11 +269,11 @@ impl Messages {
         let mut look_up = false;
         for _ in 0..DECISIONS {
             let plan = self.plan(&drafts, look_up, now).await?;
-            let changes = Arc::new(plan.changes);
-            match self.store.commit(Arc::clone(&changes)).await {
+            match self.store.commit(plan.changes).await {
                 Ok(()) => {
+                    let in_hand = plan.messages.iter().filter_map(Message::in_hand).collect();
                     self.taken(plan.messages, now);
-                    self.hand_over(&changes, places).await;
+                    self.hand_over(in_hand, places).await;
                     return Ok(plan.receipts);
                 }
                 Err(CommitError::Store(error)) => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tashika_domain::changes::{Lease, Release};
+use tashika_domain::effect::{self, Effect};
 use tashika_domain::message::Draft;
-use tashika_domain::{Changes, Write};
 
 use super::message::Messages;
 use crate::hand::{Hand, Place};
@@ -33,17 +33,16 @@ impl Messages {
     }
 
     /// Starts what is committed in our hands.
-    pub(super) async fn hand_over(&self, changes: &Changes, mut places: Vec<Place>) {
-        for write in changes.writes() {
-            let Write::Enqueue(new) = write else { continue };
-            let Some(effect) = new.in_hand() else { continue };
+    pub(super) async fn hand_over(&self, in_hand: Vec<Effect>, mut places: Vec<Place>) {
+        for effect in in_hand {
             let Some(place) = places.pop() else { break };
             let Err(effect) = place.fill(effect) else { continue };
             // We have stopped meanwhile: somebody else may have it.
             let lease = Lease { id: effect.id, fence: effect.fence };
             let now = self.clock.now();
-            let release = Write::Release(Release { lease, now, run_at: now });
-            if let Err(error) = self.store.commit(Changes::from(release)).await {
+            let release = Release { lease, now, run_at: now };
+            let back = effect::give_back(&effect, release, now.plus(self.rules.keep));
+            if let Err(error) = self.store.commit(back).await {
                 tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");
             }
         }

@@ -81,6 +81,8 @@ mod queue_flow;
 #[cfg(test)]
 mod queue_gates;
 #[cfg(test)]
+mod queue_hand;
+#[cfg(test)]
 mod queue_once;
 #[cfg(test)]
 mod queue_order;

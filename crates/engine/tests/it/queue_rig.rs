@@ -237,6 +237,10 @@ impl Node {
         Self { store, clock, messages, guard, gates, recent, hand, ids }
     }
 
+    pub fn fresh_id(&self) -> Uuid {
+        self.ids.uuid()
+    }
+
     pub fn engine(&self, worker: &str, policy: &LanePolicy, at_once: u32) -> Engine {
         let courier = Courier::new(CourierConfig {
             max_timeout: TIMEOUT,
@@ -331,8 +335,14 @@ impl Node {
         self.log(id).await.into_iter().map(|line| line.what).collect()
     }
 
-    pub async fn effect_status(&self, id: Uuid) -> Status {
-        self.store.effect(EffectId(id)).await.unwrap().expect("the effect is kept").status
+    /// `None` if it has left no effect behind.
+    pub async fn effect_status(&self, id: Uuid) -> Option<Status> {
+        self.store.effect(EffectId(id)).await.unwrap().map(|effect| effect.status)
+    }
+
+    /// Whether nobody will do anything about its effect any more.
+    pub async fn is_settled(&self, id: Uuid) -> bool {
+        self.effect_status(id).await.is_none_or(Status::is_settled)
     }
 
     pub async fn all(&self) -> Vec<Message> {
@@ -346,8 +356,8 @@ impl Node {
             let id = message.id;
             // Somebody may be at work between the two looks; what is wrong stays wrong.
             until(&format!("the effect of message {id} to be as it is"), async || {
-                let status = self.effect_status(id).await;
-                (self.message(id).await.state.is_over() == status.is_settled()).then_some(())
+                let settled = self.is_settled(id).await;
+                (self.message(id).await.state.is_over() == settled).then_some(())
             })
             .await;
         }

@@ -26,7 +26,7 @@ use crate::claim::Floors;
 use crate::error::{CommitError, StoreError, Written};
 use crate::step::{Lost, Owner, Step};
 use crate::wakeups::{Wakeups, Work};
-use crate::{alert, attempt, case, ledger, outbox, payment, race, rank, table};
+use crate::{alert, attempt, case, ledger, message, outbox, payment, race, rank, table};
 
 /// Changes per transaction: beyond a thousand rows a statement gains nothing.
 const BATCH_MAX: usize = 1000;
@@ -475,6 +475,7 @@ fn step<'a>(writes: &[(Owner, &'a Write)]) -> Step<'a> {
         Write::BillingUpdate(_) => table::update_pg(&unboxed(&rows!(BillingUpdate))),
         Write::RenderInsert(_) => table::insert_pg(&unboxed(&rows!(RenderInsert))),
         Write::RenderUpdate(_) => table::update_pg(&unboxed(&rows!(RenderUpdate))),
+        Write::LetGo(_) => message::let_go_pg(rows!(LetGo)),
         Write::MessageUpdate(_) => table::update_pg(&unboxed(&rows!(MessageUpdate))),
         Write::MessageInsert(_) => table::insert_pg(&unboxed(&rows!(MessageInsert))),
         Write::QueueInsert(_) => table::insert_pg(&unboxed(&rows!(QueueInsert))),

@@ -28,6 +28,8 @@ mod gates;
 #[cfg(test)]
 mod group;
 #[cfg(test)]
+mod in_hand;
+#[cfg(test)]
 mod lease;
 #[cfg(test)]
 mod ledger;

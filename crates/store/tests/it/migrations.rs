@@ -28,7 +28,8 @@ async fn an_empty_database_is_migrated_once(db: Db) {
             "watch",
             "console",
             "lists",
-            "spelled_checks"
+            "spelled_checks",
+            "in_hand"
         ]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());

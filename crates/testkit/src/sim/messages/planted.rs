@@ -85,7 +85,8 @@ impl BadHandler {
         let found = self.handler.store.message(ending.effect.id.0).await?;
         if let Some(message) = found.filter(|message| message.state == State::Cancelled) {
             let version = message.version + 1;
-            let after = Message { state: State::Delivered, version, ..message };
+            let after = Message { state: State::Delivered, version, held: None, ..message };
+            settled.changes = without(&settled.changes, |write| matches!(write, Write::LetGo(_)));
             settled.changes.push(Write::MessageUpdate(Box::new(after)));
         }
         Ok(settled)
