@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use rustls_platform_verifier::ConfigVerifierExt as _;
-use tashika_domain::Changes;
+use tashika_domain::{Changes, Write};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
@@ -38,6 +38,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const QUEUE_MAX: usize = 16_384;
 /// Two keep the database busy while one waits for its flush; more were slower.
 const FLUSHERS: usize = 2;
+/// For messages that change: nobody but their worker waits for that, and what comes meanwhile goes together.
+const FLUSHERS_OF_MESSAGES: usize = 1;
 
 /// No statement runs long enough to be worth compiling. Without this, one that has to read a small table as a whole is
 /// compiled each time it runs, for tens of milliseconds: with [`POINT_PLANS`] its cost looks enormous.
@@ -168,6 +170,9 @@ pub(crate) struct Postgres {
     writers: Pool,
     readers: Pool,
     jobs: mpsc::Sender<Job>,
+    /// Changes of messages, apart from the rest: new ones are then one statement, in a transaction of its own, and
+    /// whoever publishes does not wait for what became of others.
+    messages: mpsc::Sender<Job>,
     pub floors: Arc<Floors>,
     connector: Connector,
 }
@@ -185,22 +190,21 @@ impl Postgres {
         wakeups: &Arc<Wakeups>,
     ) -> Result<Self, StoreError> {
         let floors = Arc::new(Floors::default());
-        let writers = connector.pool(POINT_PLANS, FLUSHERS + connections.max(2) / 2)?;
+        let flushers = FLUSHERS + FLUSHERS_OF_MESSAGES;
+        let writers = connector.pool(POINT_PLANS, flushers + connections.max(2) / 2)?;
         let readers = connector.pool("", connections.max(1))?;
         let announcer = listener::Announcer::start(writers.clone());
+        let after = flusher::AfterCommit {
+            wakeups: Arc::clone(wakeups),
+            floors: Arc::clone(&floors),
+            announcer,
+        };
         let (jobs, queue) = mpsc::channel(QUEUE_MAX);
-        flusher::start(
-            FLUSHERS,
-            &writers,
-            queue,
-            &flusher::AfterCommit {
-                wakeups: Arc::clone(wakeups),
-                floors: Arc::clone(&floors),
-                announcer,
-            },
-        );
+        flusher::start(FLUSHERS, &writers, queue, &after);
+        let (messages, queue) = mpsc::channel(QUEUE_MAX);
+        flusher::start(FLUSHERS_OF_MESSAGES, &writers, queue, &after);
         listener::start(connector.clone(), Arc::clone(wakeups), Arc::clone(&floors), &jobs);
-        Ok(Self { writers, readers, jobs, floors, connector: connector.clone() })
+        Ok(Self { writers, readers, jobs, messages, floors, connector: connector.clone() })
     }
 
     /// A connection of the caller's own; it ends when it is dropped.
@@ -210,7 +214,10 @@ impl Postgres {
 
     pub async fn commit(&self, changes: Arc<Changes>) -> Result<(), CommitError> {
         let (tell, told) = oneshot::channel();
-        self.jobs.try_send(Job { changes, tell }).map_err(|error| match error {
+        let is_change = |write: &Write| matches!(write, Write::MessageUpdate(_));
+        let queue =
+            if changes.writes().iter().any(is_change) { &self.messages } else { &self.jobs };
+        queue.try_send(Job { changes, tell }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 StoreError::unavailable("too many writes are waiting for the database")
             }
