@@ -47,6 +47,9 @@ pub struct CourierConfig {
     pub connect_timeout: Duration,
     /// What is read of an answer's body.
     pub max_response: usize,
+    /// Connections that are kept for each host. One over the limit is closed after every request, so there should be as many as
+    /// deliveries at the same moment.
+    pub idle_per_host: usize,
     pub guard: Guard,
     /// Trust only these certificates (PEM) instead of the platform's.
     pub roots_pem: Option<Vec<u8>>,
@@ -140,7 +143,7 @@ impl Courier {
         let tls = connect::tls(config.roots_pem.as_deref())?;
         let connector = Connector::new(config.guard, resolver, config.connect_timeout, tls);
         Ok(Self {
-            pool: Pool::new(connector),
+            pool: Pool::new(connector, config.idle_per_host),
             max_timeout: config.max_timeout,
             connect_timeout: config.connect_timeout,
             max_response: config.max_response,

@@ -170,7 +170,8 @@ impl App {
             queue_rules(config),
         );
         let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
-        let courier = courier(&config.queue, config.queue.guard.clone())?;
+        let at_once = config.queue.destination_concurrency as usize;
+        let courier = courier(&config.queue, config.queue.guard.clone(), at_once)?;
         let worker = worker_name(&ids);
         let office = Arc::new(PostOffice::new(
             store.clone(),

@@ -246,6 +246,7 @@ impl Node {
             max_timeout: TIMEOUT,
             connect_timeout: TIMEOUT,
             max_response: 64 * 1024,
+            idle_per_host: 64,
             guard: self.guard.clone(),
             roots_pem: None,
         })

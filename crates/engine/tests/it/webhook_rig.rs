@@ -93,6 +93,7 @@ impl Rig {
             max_timeout: FORWARD_TIMEOUT,
             connect_timeout: FORWARD_TIMEOUT,
             max_response: 1024,
+            idle_per_host: 8,
             guard: Guard::off(),
             roots_pem: None,
         };

@@ -28,9 +28,6 @@ use crate::http::IDLE_TIMEOUT;
 
 use super::connect::{BoxError, Connector};
 
-/// More than `http` keeps: all the deliveries of a busy queue may go to one host, and a connection
-/// over the limit is closed after every request.
-const IDLE_CONNECTIONS_PER_HOST: usize = 128;
 /// How often connections are looked for whose time is over.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -125,12 +122,13 @@ impl Idle {
 #[derive(Clone)]
 pub(super) struct Pool {
     connector: Connector,
+    idle_per_host: usize,
     idle: Arc<Idle>,
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector) -> Self {
-        Self { connector, idle: Arc::default() }
+    pub(super) fn new(connector: Connector, idle_per_host: usize) -> Self {
+        Self { connector, idle_per_host, idle: Arc::default() }
     }
 
     /// Sends a request over a connection that is there, or else over a new one. `sent` is true from
@@ -174,7 +172,7 @@ impl Pool {
         }
         let mut shelf = self.idle.lock();
         let lines = shelf.lines.entry(line.place.clone()).or_default();
-        if lines.len() < IDLE_CONNECTIONS_PER_HOST {
+        if lines.len() < self.idle_per_host {
             lines.push((line, Instant::now()));
         }
         if !shelf.swept {

@@ -1,6 +1,7 @@
 //! What the courier claims to know, against what servers really did.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use tashika_providers::courier::{Courier, CourierConfig, CourierError, Delivered
 use tashika_providers::guard::Guard;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 
 use crate::server::{Act, Server, read_request, reply};
 use crate::tls::{CERTIFICATE, ROOT, after_client_hello, tls_server};
@@ -21,6 +24,7 @@ pub fn config() -> CourierConfig {
         max_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(2),
         max_response: 1_000,
+        idle_per_host: 8,
         guard: Guard { allow_loopback: true, ..Guard::default() },
         roots_pem: Some(ROOT.to_vec()),
     }
@@ -243,6 +247,44 @@ async fn connections_are_reused() {
         assert_eq!(status(&post(&courier.clone(), &url).await), 200);
     }
     server.abort();
+}
+
+/// How many connections two rounds of deliveries need, all of a round under way at the same moment.
+async fn connections_for_two_rounds(deliveries: usize, idle_per_host: usize) -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let (count, all_there) = (Arc::clone(&accepted), Arc::new(Barrier::new(deliveries)));
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::Relaxed);
+            let all_there = Arc::clone(&all_there);
+            tokio::spawn(async move {
+                while read_request(&mut stream).await.is_some() {
+                    all_there.wait().await;
+                    stream.write_all(&reply(200, "", "")).await.unwrap();
+                }
+            });
+        }
+    });
+    let courier = Courier::new(CourierConfig { idle_per_host, ..config() }).unwrap();
+    for _ in 0..2 {
+        let mut round = JoinSet::new();
+        for _ in 0..deliveries {
+            let (courier, url) = (courier.clone(), url.clone());
+            round.spawn(async move { status(&post(&courier, &url).await) });
+        }
+        assert!(round.join_all().await.into_iter().all(|status| status == 200));
+    }
+    server.abort();
+    accepted.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn as_many_connections_are_kept_as_are_wanted() {
+    assert_eq!(connections_for_two_rounds(200, 200).await, 200);
+    assert_eq!(connections_for_two_rounds(10, 4).await, 16);
 }
 
 #[tokio::test]

@@ -60,11 +60,16 @@ pub(super) fn queue_rules(config: &Config) -> QueueRules {
     }
 }
 
-pub(super) fn courier(config: &QueueConfig, guard: Guard) -> Result<Courier, CourierError> {
+pub(super) fn courier(
+    config: &QueueConfig,
+    guard: Guard,
+    idle_per_host: usize,
+) -> Result<Courier, CourierError> {
     Courier::new(CourierConfig {
         max_timeout: config.max_timeout,
         connect_timeout: CONNECT_TIMEOUT,
         max_response: config.max_response,
+        idle_per_host,
         guard,
         roots_pem: None,
     })
@@ -149,7 +154,9 @@ pub(super) fn workers(config: &Config) -> Result<Workers, AppError> {
     let named = webhooks.workers.iter();
     let named = named.map(|worker| Worker { name: worker.name.clone(), url: worker.url.clone() });
     let (secret, timeout) = (webhooks.forward_secret.as_ref(), webhooks.forward_timeout);
-    let courier = courier(&config.queue, Guard::off())?;
+    // Several of them may be behind one host, each with deliveries of its own.
+    let at_once = config.lane(&Lane::DELIVERIES).concurrency;
+    let courier = courier(&config.queue, Guard::off(), at_once)?;
     let workers = Workers::new(named.collect(), secret, timeout, courier)?;
     let Some(qstash) = &config.queue.qstash else { return Ok(workers) };
     let url = qstash.url.as_ref().map_or("", |url| url.as_str());
