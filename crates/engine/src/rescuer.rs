@@ -119,7 +119,10 @@ impl Rescuer {
 
     async fn sweep(&self, now: Timestamp) -> Result<Swept, StoreError> {
         let mut all = Swept::default();
-        for (lane, policy) in &self.engine.lanes {
+        // Mostly there is nothing, and each look at a lane reads everything that waits in any.
+        let newest = now.minus(self.engine.shortest_lease());
+        let lapsed = self.engine.store.lanes_lapsed(newest).await?;
+        for (lane, policy) in self.engine.lanes.iter().filter(|(lane, _)| lapsed.contains(lane)) {
             let Swept { rescued, stuck } = self.sweep_lane(lane, policy, now).await?;
             all.rescued += rescued;
             all.stuck += stuck;

@@ -272,6 +272,20 @@ impl Store {
         Ok(found)
     }
 
+    /// The lanes of effects whose lease was last renewed by `cutoff`. Reads all of the outbox, once for all lanes.
+    pub async fn lanes_lapsed(&self, cutoff: Timestamp) -> Result<Vec<Lane>, StoreError> {
+        let sql = format!(
+            "select lane from outbox where status = 'sending' and locked_at <= $1
+             union
+             select '{}' as lane from messages where held_by is not null and held_at <= $1",
+            Lane::DELIVERIES,
+        );
+        self.query(sql, vec![Param::Time(cutoff)], |row| {
+            Reader::named(row, "outbox", "lane").word("lane", Lane::parse)
+        })
+        .await
+    }
+
     /// Looks for due effects that lie below the floor, and lowers the floor to them.
     ///
     /// Returns whether there were any. Only PostgreSQL has a floor.

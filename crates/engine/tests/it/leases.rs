@@ -22,6 +22,7 @@ on_both!(
     what_lost_its_lease_in_the_queue_is_not_sent,
     a_lapsed_lease_of_a_settled_order_ends_well,
     a_sweep_takes_what_has_lapsed_and_nothing_else,
+    a_lane_with_a_short_lease_does_not_wait_for_one_with_a_long_lease,
     a_worker_that_was_thought_dead_goes_on,
     a_process_does_not_take_away_what_it_holds_itself,
 );
@@ -188,6 +189,20 @@ async fn a_sweep_takes_what_has_lapsed_and_nothing_else(db: TestDb) {
     assert_eq!((row.status, row.attempts, row.in_doubt), (Status::Failed, 1, true));
     assert_eq!(row.next_run_at, now, "the lease was the wait");
     assert_eq!(row.last_error_code.as_deref(), Some(LEASE_EXPIRED));
+}
+
+async fn a_lane_with_a_short_lease_does_not_wait_for_one_with_a_long_lease(db: TestDb) {
+    let rig = Rig::with_keys(db).await;
+    rig.place(KEY).await;
+    let now = Clock::System.now();
+    let held = claim(&rig.store, "host:1:a", now).await;
+    let (short, long) = (Duration::from_secs(2), Duration::from_secs(600));
+    rig.db.last_heard(held[0].id, now.minus(2 * short)).await;
+
+    let engine = rig.engine("host:2:b", LanePolicy { lease: short, ..policy() });
+    let engine = engine.lane(Lane::MAIL, LanePolicy { lease: long, ..policy() });
+    assert_eq!(Rescuer::new(Arc::new(engine)).run_once().await.unwrap(), 1);
+    assert_eq!(rig.row(KEY).await.status, Status::Failed);
 }
 
 /// The worker's row is removed when its effects are taken back; a worker that lives puts it back.

@@ -119,6 +119,8 @@ async fn exactly_those_before_the_cutoff_have_lapsed(db: Db) {
     let lapsed = store.lapsed(&Lane::DELIVERIES, early.created_at, 10).await.unwrap().remove(0);
     assert_eq!((lapsed.effect, lapsed.worker.as_str()), (effect, WORKER));
     assert_eq!(lapsed.locked_at, early.created_at);
+    assert_eq!(store.lanes_lapsed(early.created_at).await.unwrap(), [Lane::DELIVERIES]);
+    assert_eq!(store.lanes_lapsed(millis(0)).await.unwrap(), []);
 }
 
 async fn who_came_back_in_time_is_not_taken_over(db: Db) {

@@ -209,6 +209,10 @@ async fn exactly_those_before_the_cutoff_have_lapsed(db: Db) {
     assert_eq!(lapsed[0].effect.lane, Lane::ORDERS);
     assert_eq!(store.lapsed(&Lane::ORDERS, at(3), 2).await.unwrap().len(), 2, "the limit");
     assert!(store.lapsed(&Lane::ORDERS, at(0), 9).await.unwrap().is_empty());
+    let mut lanes = store.lanes_lapsed(at(3)).await.unwrap();
+    lanes.sort();
+    assert_eq!(lanes, [Lane::MAIL, Lane::ORDERS]);
+    assert_eq!(store.lanes_lapsed(at(0)).await.unwrap(), []);
     store.renew(vec![lease(&lapsed[1].effect)], at(50)).await.unwrap();
     let left = store.lapsed(&Lane::ORDERS, at(3), 9).await.unwrap();
     assert_eq!(left.iter().map(|l| l.effect.id).collect::<Vec<_>>(), [id(1), id(3)]);
