@@ -108,21 +108,35 @@ impl Listed {
 }
 
 impl Store {
-    /// Effects that are due and wait, by lane. Reads only the claim's index.
+    /// Effects that are due and wait, by lane.
     pub async fn due_by_lane(&self, now: Timestamp) -> Result<Vec<LaneCount>, StoreError> {
-        let sql = "select lane, count(*) as n from outbox
-             where status in ('pending', 'failed') and next_run_at <= $1 group by lane order by lane";
-        self.query(sql.to_owned(), vec![Param::Time(now)], |row| {
-            let read = Reader::named(row, "outbox", "count");
-            Ok(LaneCount { lane: read.word("lane", Lane::parse)?, count: read.int("n")? })
-        })
-        .await
+        let depths = self.depth_by_lane(now).await?;
+        Ok(depths
+            .into_iter()
+            .map(|LaneDepth { lane, due: count, .. }| LaneCount { lane, count })
+            .collect())
     }
 
     /// The same, with the moment at which the first of each lane was due.
+    ///
+    /// Goes from lane to lane along the claim's index: what is not due yet is not read, however much there is.
     pub async fn depth_by_lane(&self, now: Timestamp) -> Result<Vec<LaneDepth>, StoreError> {
-        let sql = "select lane, count(*) as n, min(next_run_at) as oldest from outbox
-             where status in ('pending', 'failed') and next_run_at <= $1 group by lane order by lane";
+        let sql = "with recursive lanes (lane) as (
+                 select min(lane) from outbox where status in ('pending', 'failed')
+                 union all
+                 select (select min(o.lane) from outbox o
+                          where o.status in ('pending', 'failed') and o.lane > lanes.lane)
+                   from lanes where lanes.lane is not null)
+             select lane, n, oldest
+               from (select lanes.lane,
+                            (select count(*) from outbox o
+                              where o.lane = lanes.lane and o.status in ('pending', 'failed')
+                                and o.next_run_at <= $1) as n,
+                            (select min(o.next_run_at) from outbox o
+                              where o.lane = lanes.lane and o.status in ('pending', 'failed')
+                                and o.next_run_at <= $1) as oldest
+                       from lanes) depths
+              where n > 0 order by lane";
         self.query(sql.to_owned(), vec![Param::Time(now)], |row| {
             let read = Reader::named(row, "outbox", "count");
             let lane = read.word("lane", Lane::parse)?;
