@@ -266,7 +266,7 @@ impl Logged {
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub id: Uuid,
-    pub asked: Asked,
+    pub asked: Arc<Asked>,
     pub body: Arc<[u8]>,
     pub not_before: Option<Timestamp>,
     pub dedup_key: Option<String>,
@@ -297,7 +297,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
     let message = Message {
         id,
         version: 1,
-        asked: Arc::new(asked),
+        asked,
         body,
         slot,
         not_before,

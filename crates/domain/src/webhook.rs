@@ -370,13 +370,13 @@ pub fn forward(
     let headers = headers.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
     let (_, changes) = message::accept(Draft {
         id,
-        asked: Asked {
+        asked: Arc::new(Asked {
             url: format!("{WORKER}{to}"),
             headers: headers.collect(),
             retries,
             labels: vec!["webhook".to_owned()],
             ..Asked::default()
-        },
+        }),
         body,
         not_before: None,
         dedup_key: Some(forward_key(event, to)),

@@ -81,7 +81,7 @@ mod tests {
         let headers = Headers::from([("X".into(), vec!["x".repeat(header)])]);
         let (message, _) = accept(Draft {
             id: Uuid::from_u128(number),
-            asked: Asked { headers, ..Asked::default() },
+            asked: Asked { headers, ..Asked::default() }.into(),
             body: Arc::from(vec![0; body]),
             not_before: None,
             dedup_key: None,

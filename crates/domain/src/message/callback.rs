@@ -52,7 +52,7 @@ fn tell(
     };
     let (_, changes) = accept(Draft {
         id: derived(attempt.now, &[name, attempt.id.as_bytes()]),
-        asked,
+        asked: asked.into(),
         body: report.to_string().into_bytes().into(),
         not_before: None,
         dedup_key: None,

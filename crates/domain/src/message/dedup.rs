@@ -2,14 +2,39 @@
 
 use std::fmt::Write as _;
 
-use super::asked::Headers;
+use super::asked::{Asked, Headers};
 use crate::digest;
+
+/// How a request names its messages, so that none is taken twice.
+pub struct Dedup {
+    /// The caller's own name for it.
+    pub id: Option<String>,
+    /// Without a name: what has the same content is the same.
+    pub by_content: bool,
+}
+
+impl Dedup {
+    /// The key of one message. A key of the caller's counts everywhere, except that a group sends it once to each of its URLs.
+    #[must_use]
+    pub fn key(&self, asked: &Asked, body: &[u8]) -> Option<String> {
+        let key = match &self.id {
+            Some(id) => format!("id:{id}"),
+            None if self.by_content => {
+                format!("content:{}", content_key(&asked.url, body, &asked.headers))
+            }
+            None => return None,
+        };
+        Some(match &asked.topic {
+            Some(_) => format!("{key}:{}", asked.url),
+            None => key,
+        })
+    }
+}
 
 /// A key of the destination, the body and the forwarded headers, `Content-Type` among them.
 ///
 /// It contains a `:`, which a caller's own deduplication id must not: the two never meet.
-#[must_use]
-pub fn content_key(url: &str, body: &[u8], headers: &Headers) -> String {
+fn content_key(url: &str, body: &[u8], headers: &Headers) -> String {
     let mut text = digest::sha256(body);
     let mut add = |part: &str| {
         // With its length, so that ("ab", "c") and ("a", "bc") differ. Writing to a string does not

@@ -5,6 +5,7 @@
 //! given; `Upstash-*` headers that are not known here, telemetry among them, ask for nothing. Every
 //! error is a sentence with the name of the header, for whoever sent it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::address;
@@ -47,6 +48,8 @@ const OF_THE_CONNECTION: [&str; 13] = [
 /// caller's client can decode.
 const OF_THE_CALLER: [&str; 2] = ["Accept-Encoding", "Authorization"];
 
+const CONTENT_TYPE: &str = "content-type";
+
 /// What was asked for; nothing where nothing was.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
@@ -86,7 +89,7 @@ impl Spec {
 }
 
 #[derive(Default)]
-struct Reading {
+struct Reading<'a> {
     spec: Spec,
     callback: Draft,
     failure_callback: Draft,
@@ -94,8 +97,8 @@ struct Reading {
     flow_key: Option<String>,
     flow_value: Option<String>,
     forward_all: Option<bool>,
-    /// Headers without a prefix.
-    incoming: Headers,
+    /// Headers without a prefix, as they came: most of them are not asked for.
+    incoming: Vec<(&'a str, &'a str)>,
     /// Headers with the prefix `Upstash-Forward-`.
     forwarded: Headers,
 }
@@ -107,15 +110,23 @@ struct Draft {
     settings: Callback,
 }
 
-impl Reading {
-    fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let lower = name.to_ascii_lowercase();
-        let Some(key) = lower.strip_prefix("upstash-") else {
-            return add(&mut self.incoming, &lower, value).or_else(|why| {
-                // Strange headers are nobody's business, unless they are to be forwarded.
-                if lower == "content-type" { Err(invalid(name, &why)) } else { Ok(()) }
-            });
-        };
+impl<'a> Reading<'a> {
+    fn take(&mut self, name: &'a str, value: &'a str) -> Result<(), String> {
+        const PREFIX: &str = "upstash-";
+        let is_setting = name.get(..PREFIX.len()).is_some_and(|it| it.eq_ignore_ascii_case(PREFIX));
+        if !is_setting {
+            // Strange headers are nobody's business, unless they are to be forwarded.
+            match check(name, value) {
+                Ok(()) => self.incoming.push((name, value)),
+                Err(why) if name.eq_ignore_ascii_case(CONTENT_TYPE) => {
+                    return Err(invalid(name, &why));
+                }
+                Err(_) => {}
+            }
+            return Ok(());
+        }
+        let lower = name[PREFIX.len()..].to_ascii_lowercase();
+        let key = lower.as_str();
         if key == "deduplication-id" && value.contains(':') {
             // To the letter what the hosted service says; callers look for it.
             return Err("DeduplicationId cannot contain ':'".to_owned());
@@ -172,7 +183,7 @@ impl Reading {
         };
         let forward_all = self.forward_all.unwrap_or(false);
         Ok(Spec {
-            headers: forwarded(self.incoming, self.forwarded, forward_all),
+            headers: forwarded(&self.incoming, self.forwarded, forward_all),
             content_dedup: self.content_dedup.unwrap_or(false),
             callback: self.callback.done(),
             failure_callback: self.failure_callback.done(),
@@ -215,36 +226,48 @@ impl Draft {
 }
 
 /// What the destination gets. A forwarded header takes the place of the request's own.
-fn forwarded(incoming: Headers, mut explicit: Headers, all: bool) -> Headers {
+fn forwarded(incoming: &[(&str, &str)], mut explicit: Headers, all: bool) -> Headers {
     explicit.retain(|name, _| !OF_THE_CONNECTION.contains(&name.as_str()));
     // A connection may name more headers that are its own.
-    let named: Vec<String> = incoming
-        .get("Connection")
-        .into_iter()
-        .flatten()
-        .flat_map(|value| value.split(','))
-        .map(|name| canonical(name.trim()))
+    let named: BTreeSet<String> = incoming
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("connection"))
+        .flat_map(|(_, value)| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
         .collect();
-    let mut headers = incoming;
-    headers.retain(|name, values| {
-        let own = OF_THE_CONNECTION.contains(&name.as_str())
-            || OF_THE_CALLER.contains(&name.as_str())
-            || named.contains(name);
-        let wanted = if name == "Content-Type" { values != &[""] } else { all && !own };
-        // The token of the query is given together with the headers.
-        wanted && name != "Qstash_token"
-    });
+    let among = |list: &[&str], name: &str| list.iter().any(|it| it.eq_ignore_ascii_case(name));
+    let mut headers = Headers::new();
+    for (name, value) in incoming {
+        let own = || {
+            among(&OF_THE_CONNECTION, name)
+                || among(&OF_THE_CALLER, name)
+                || named.contains(&name.to_ascii_lowercase())
+                // The token of the query is given together with the headers.
+                || name.eq_ignore_ascii_case("qstash_token")
+        };
+        if name.eq_ignore_ascii_case(CONTENT_TYPE) || (all && !own()) {
+            headers.entry(canonical(name)).or_default().push((*value).to_owned());
+        }
+    }
+    if headers.get("Content-Type").is_some_and(|values| values == &[""]) {
+        headers.remove("Content-Type");
+    }
     headers.extend(explicit);
     headers
 }
 
 fn add(headers: &mut Headers, name: &str, value: &str) -> Result<(), String> {
+    check(name, value)?;
+    headers.entry(canonical(name)).or_default().push(value.to_owned());
+    Ok(())
+}
+
+/// Whether it can be a header.
+fn check(name: &str, value: &str) -> Result<(), String> {
     if !names::is_header(name) {
         return Err(format!("`{}` is not the name of a header", shown(name)));
     }
-    check_value(value)?;
-    headers.entry(canonical(name)).or_default().push(value.to_owned());
-    Ok(())
+    check_value(value)
 }
 
 /// Headers of a batch item come in JSON and settings in a query: there, a value may contain what a

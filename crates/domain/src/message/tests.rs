@@ -4,7 +4,7 @@ fn draft(asked: Asked) -> Draft {
     let now = Timestamp::from_micros(1_700_000_000_000_000);
     Draft {
         id: Uuid::from_u128(7),
-        asked,
+        asked: asked.into(),
         body: Arc::from(&b"hello"[..]),
         not_before: None,
         dedup_key: Some("id:k".into()),

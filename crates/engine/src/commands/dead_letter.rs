@@ -101,7 +101,7 @@ impl Messages {
             .settle_letter(letter, |letter, now| {
                 let (again, changes) = accept(Draft {
                     id,
-                    asked: overridden(&letter.asked, overrides),
+                    asked: overridden(&letter.asked, overrides).into(),
                     body: std::sync::Arc::clone(&letter.body),
                     not_before: overrides
                         .not_before

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::counter;
 use tashika_domain::message::address::{Destination, destination};
 use tashika_domain::message::asked::{Asked, RETRIES};
-use tashika_domain::message::dedup::content_key;
+use tashika_domain::message::dedup::Dedup;
 use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::message::group::Endpoint;
 use tashika_domain::message::schedule::Schedule;
@@ -161,14 +161,15 @@ impl Messages {
         publish: Publish,
         now: Timestamp,
     ) -> Result<(bool, Vec<Draft>), QueueError> {
-        let Publish { destination, spec, body, queue, caller_ip, traceparent } = publish;
+        let Publish { destination, mut spec, body, queue, caller_ip, traceparent } = publish;
         let is_group = matches!(destination, Destination::Group(_));
         let not_before = spec.not_before.or_else(|| spec.delay.map(|delay| now.plus(delay)));
-        let queue = queue.or_else(|| spec.queue.clone());
-        let asked = Asked { queue, caller_ip, ..asked(&spec) };
+        let dedup = Dedup { id: spec.dedup_id.take(), by_content: spec.content_dedup };
+        let queue = queue.or_else(|| spec.queue.take());
+        let asked = Asked { queue, caller_ip, ..asked(spec) };
         let addressed = self.addressed(asked, destination).await?;
         let drafts = addressed.into_iter().map(|asked| Draft {
-            dedup_key: dedup_key(&spec, &asked, &body),
+            dedup_key: dedup.key(&asked, &body),
             traceparent: traceparent.clone(),
             ..self.draft(asked, &body, not_before, now)
         });
@@ -184,7 +185,7 @@ impl Messages {
     ) -> Draft {
         Draft {
             id: self.next_id(),
-            asked,
+            asked: Arc::new(asked),
             body: Arc::clone(body),
             not_before,
             dedup_key: None,
@@ -475,33 +476,18 @@ struct Plan {
 }
 
 /// What a request asks of every message it leads to.
-pub(crate) fn asked(spec: &Spec) -> Asked {
+pub(crate) fn asked(spec: Spec) -> Asked {
     Asked {
         method: spec.method.unwrap_or_default(),
-        headers: spec.headers.clone(),
+        headers: spec.headers,
         retries: spec.retries.unwrap_or(RETRIES),
-        retry_delay: spec.retry_delay.clone(),
+        retry_delay: spec.retry_delay,
         timeout: spec.timeout,
-        callback: spec.callback.clone(),
-        failure_callback: spec.failure_callback.clone(),
-        labels: spec.labels.clone(),
-        flow: spec.flow.clone(),
-        redact: spec.redact.clone(),
+        callback: spec.callback,
+        failure_callback: spec.failure_callback,
+        labels: spec.labels,
+        flow: spec.flow,
+        redact: spec.redact,
         ..Asked::default()
     }
-}
-
-/// A key of the caller's counts everywhere, except that a group sends it once to each of its URLs.
-fn dedup_key(spec: &Spec, asked: &Asked, body: &[u8]) -> Option<String> {
-    let key = match &spec.dedup_id {
-        Some(id) => format!("id:{id}"),
-        None if spec.content_dedup => {
-            format!("content:{}", content_key(&asked.url, body, &asked.headers))
-        }
-        None => return None,
-    };
-    Some(match &asked.topic {
-        Some(_) => format!("{key}:{}", asked.url),
-        None => key,
-    })
 }

@@ -29,7 +29,7 @@ fn missing(name: &str) -> QueueError {
 impl Messages {
     /// Makes a schedule, or puts another in the place of the one with the same id. Returns its id.
     pub async fn set_schedule(&self, new: NewSchedule) -> Result<String, QueueError> {
-        let NewSchedule { destination, spec, body, caller_ip } = new;
+        let NewSchedule { destination, mut spec, body, caller_ip } = new;
         let cron = spec.cron.as_ref().map(|cron| cron.as_str().to_owned());
         let cron = cron.ok_or_else(|| QueueError::Bad("Upstash-Cron is required".into()))?;
         let destination = match destination {
@@ -42,9 +42,11 @@ impl Messages {
                 return Err(QueueError::NotFound(format!("{name} is not part of this queue")));
             }
         };
-        self.check_callbacks(&asked(&spec))?;
         let generated = || format!("scd_{}", self.ids.uuid().simple());
-        let name = spec.schedule_id.clone().unwrap_or_else(generated);
+        let name = spec.schedule_id.take().unwrap_or_else(generated);
+        let (delay, queue) = (spec.delay, spec.queue.take());
+        let asked = Asked { schedule: Some(name.clone()), queue, caller_ip, ..asked(spec) };
+        self.check_callbacks(&asked)?;
         for _ in 0..DECISIONS {
             let now = self.clock.now();
             let known = self.store.schedule(&name).await?;
@@ -55,14 +57,9 @@ impl Messages {
                 name: name.clone(),
                 cron: cron.clone(),
                 destination: destination.clone(),
-                asked: Asked {
-                    schedule: Some(name.clone()),
-                    queue: spec.queue.clone(),
-                    caller_ip: caller_ip.clone(),
-                    ..asked(&spec)
-                },
+                asked: asked.clone(),
                 body: Arc::clone(&body),
-                delay: spec.delay,
+                delay,
                 paused: known.as_ref().is_some_and(|known| known.paused),
                 created_at: known.as_ref().map_or(now, |known| known.created_at),
                 updated_at: now,

@@ -286,7 +286,7 @@ fn doubtful(number: u64) -> Payment {
 fn letter(number: u64, now: Timestamp) -> Message {
     let draft = Draft {
         id: uuid(u128::from(number) + 1),
-        asked: Asked { url: "https://a.example/".into(), ..Asked::default() },
+        asked: Asked { url: "https://a.example/".into(), ..Asked::default() }.into(),
         body: Arc::from(&b"x"[..]),
         not_before: None,
         dedup_key: None,

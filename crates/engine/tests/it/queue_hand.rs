@@ -67,7 +67,7 @@ async fn orphan(node: &Node, url: String) -> Message {
     let now = node.clock.now();
     let (message, changes) = accept(Draft {
         id: node.fresh_id(),
-        asked: Asked { url, ..Asked::default() },
+        asked: Asked { url, ..Asked::default() }.into(),
         body: b"x"[..].into(),
         not_before: None,
         dedup_key: None,

@@ -55,7 +55,7 @@ pub fn flow() -> Flow {
 pub fn draft(number: u64, asked: Asked) -> Draft {
     Draft {
         id: id(number).0,
-        asked,
+        asked: asked.into(),
         body: Arc::from(&[0, 159, 255, b'x'][..]),
         not_before: None,
         dedup_key: None,

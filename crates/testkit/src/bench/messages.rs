@@ -359,7 +359,7 @@ async fn write(
     let (store, maker) = (world.store().await?, Maker::new());
     let now = maker.clock.now();
     let expires_at = not_before.unwrap_or(now).plus(Duration::from_secs(24 * 3600));
-    let asked = Asked { url: url.to_owned(), ..Asked::default() };
+    let asked = Arc::new(Asked { url: url.to_owned(), ..Asked::default() });
     let mut left = count;
     while left > 0 {
         let part = left.min(2000);
@@ -368,7 +368,7 @@ async fn write(
         for _ in 0..part {
             let (_, message) = accept(Draft {
                 id: maker.ids.uuid(),
-                asked: asked.clone(),
+                asked: Arc::clone(&asked),
                 body: BODY.as_bytes().into(),
                 not_before,
                 dedup_key: None,

@@ -14,7 +14,7 @@ fn message(asked: Asked) -> Message {
     let created = Timestamp::from_micros(1_700_000_000_000_000);
     let (message, _) = accept(Draft {
         id: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
-        asked: Asked { url: "https://a.example/hook".into(), ..asked },
+        asked: Asked { url: "https://a.example/hook".into(), ..asked }.into(),
         body: Arc::from(&b"hello"[..]),
         not_before: None,
         dedup_key: Some("id:k".into()),

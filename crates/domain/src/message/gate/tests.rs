@@ -24,7 +24,8 @@ fn waiting(count: u128, queue: Option<&str>, flow: Option<&Flow>) -> Vec<Message
     let of = |number: u128| {
         let (message, _) = accept(Draft {
             id: Uuid::from_u128(number),
-            asked: Asked { queue: queue.map(Into::into), flow: flow.cloned(), ..Asked::default() },
+            asked: Asked { queue: queue.map(Into::into), flow: flow.cloned(), ..Asked::default() }
+                .into(),
             body: Arc::from(&b""[..]),
             not_before: None,
             dedup_key: None,
