@@ -97,6 +97,10 @@ impl Kept for Message {
             self.held.as_ref().map(|held| held.at).into(),
         ]
     }
+
+    fn may_be_kept_out(&self) -> bool {
+        self.dedup_key.is_some()
+    }
 }
 
 /// A value as JSON text. What is kept here can always be written as JSON.

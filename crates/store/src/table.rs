@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::cell::Cell;
-use crate::error::{CommitError, Key};
+use crate::error::{CommitError, Key, StoreError};
 use crate::row::PgTime;
 use crate::step::{Owner, Params, Step, missing};
 
@@ -50,6 +50,9 @@ pub(crate) struct Table {
     changing: Vec<Column>,
     insert_sqlite: String,
     insert_pg: String,
+    /// The same for rows that no other keeps out.
+    insert_alone_sqlite: String,
+    insert_alone_pg: String,
     update_sqlite: String,
     update_pg: String,
     /// What an insert loses to when a row of the same key is there already.
@@ -78,19 +81,20 @@ impl Table {
         let version = changing.iter().position(|(name, _)| *name == "version");
         let fence_sqlite = version.map(|i| format!(" and version = ?{} - 1", i + 2));
         let fence_pg = version.map_or("", |_| " and o.version = t.version - 1");
+        let insert_sqlite =
+            format!("insert into {name} ({}) values ({})", names(&all), marks.join(", "));
+        let insert_pg = format!(
+            "insert into {name} ({}) select {} from {}",
+            names(&all),
+            selected.join(", "),
+            unnest(&all),
+        );
         Self {
             name,
-            insert_sqlite: format!(
-                "insert into {name} ({}) values ({})",
-                names(&all),
-                marks.join(", ")
-            ),
-            insert_pg: format!(
-                "insert into {name} ({}) select {} from {}",
-                names(&all),
-                selected.join(", "),
-                unnest(&all),
-            ),
+            insert_alone_sqlite: insert_sqlite.clone(),
+            insert_sqlite,
+            insert_alone_pg: insert_pg.clone(),
+            insert_pg,
             update_sqlite: format!(
                 "update {name} set {} where {key} = ?1{}",
                 set_sqlite.join(", "),
@@ -169,6 +173,10 @@ pub(crate) trait Kept {
     fn fixed(&self) -> Vec<Cell<'_>>;
     /// What every update writes.
     fn changing(&self) -> Vec<Cell<'_>>;
+    /// Whether it may find one of its unique keys taken, beside its id. Looking for that costs something for each row.
+    fn may_be_kept_out(&self) -> bool {
+        Self::table().unique.is_some()
+    }
 }
 
 fn whole<T: Kept>(row: &T) -> Vec<Cell<'_>> {
@@ -185,9 +193,11 @@ fn changed<T: Kept>(row: &T) -> Vec<Cell<'_>> {
 
 pub(crate) fn insert_sqlite<T: Kept>(db: &Connection, row: &T) -> Result<(), CommitError> {
     let table = T::table();
-    let mut statement = db.prepare_cached(&table.insert_sqlite)?;
+    let taken = table.unique.filter(|_| row.may_be_kept_out());
+    let sql = if taken.is_some() { &table.insert_sqlite } else { &table.insert_alone_sqlite };
+    let mut statement = db.prepare_cached(sql)?;
     let inserted = statement.execute(rusqlite::params_from_iter(whole(row)))?;
-    match table.unique {
+    match taken {
         Some(key) if inserted == 0 => Err(CommitError::Taken(key)),
         _ => Ok(()),
     }
@@ -211,13 +221,23 @@ pub(crate) fn insert_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
     let (table, owners) = (T::table(), owners(rows));
     let key = table.fixed[0].0;
     let columns = table.fixed.iter().chain(&table.changing);
+    let taken = table.unique.filter(|_| rows.iter().any(|(_, row)| row.may_be_kept_out()));
+    // What nobody keeps out was refused, in whatever company it came.
+    let alone = rows.iter().filter(|(_, row)| taken.is_some() && !row.may_be_kept_out());
+    let alone: Vec<Uuid> = alone.map(|(_, row)| row.id()).collect();
     Step {
-        sql: &table.insert_pg,
+        sql: if taken.is_some() { &table.insert_pg } else { &table.insert_alone_pg },
         params: arrays(columns, rows.iter().map(|(_, row)| whole(*row))),
-        judge: Box::new(move |found| match table.unique {
+        judge: Box::new(move |found| match taken {
             None => Vec::new(),
             Some(taken) => {
-                let lost = |_: &Uuid| CommitError::Taken(taken);
+                let lost = |id: &Uuid| {
+                    if alone.contains(id) {
+                        let refusal = format!("{}: {id} is there already", table.name);
+                        return StoreError::Rejected(refusal).into();
+                    }
+                    CommitError::Taken(taken)
+                };
                 missing(owners.into_iter(), found, |row| row.get(key), lost)
             }
         }),

@@ -15,6 +15,7 @@ on_both!(
     a_line_of_the_log_reads_back,
     a_version_of_a_message_is_written_once,
     a_state_and_its_columns_belong_together,
+    an_id_is_taken_once,
     a_key_is_taken_once,
     a_key_taken_at_the_same_moment_is_taken_once,
     a_key_changes_hands_in_one_commit,
@@ -132,6 +133,20 @@ async fn a_state_and_its_columns_belong_together(db: Db) {
 
 fn keyed_draft(number: u64) -> tashika_domain::message::Draft {
     tashika_domain::message::Draft { dedup_key: Some("id:k".into()), ..draft(number, asked()) }
+}
+
+/// Without a key nobody looks whether something is there: it is refused, and takes nobody along.
+async fn an_id_is_taken_once(db: Db) {
+    let store = db.open().await;
+    let first = accepted(&store, draft(1, asked())).await;
+    let again = Message { version: 7, ..first.clone() };
+    let (other, changes) = plain(2);
+    let twice = [Write::MessageInsert(Box::new(again))];
+    let (refused, taken) = tokio::join!(commit(&store, twice), store.commit(changes));
+    assert_eq!(refused, Said::Rejected);
+    taken.unwrap();
+    assert_eq!(read(&store, first.id).await, first);
+    assert_eq!(read(&store, other.id).await, other);
 }
 
 async fn a_key_is_taken_once(db: Db) {
