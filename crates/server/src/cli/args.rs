@@ -180,7 +180,7 @@ pub struct BenchArgs {
     pub seconds: u32,
 
     /// Effects that wait while the full cycle is measured; the largest is the number of rows of each
-    /// list in `lists`
+    /// list in `lists`, and of delayed messages in `messages`
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 1_000_000])]
     pub backlog: Vec<u64>,
 
