@@ -80,7 +80,7 @@ impl Guard {
 pub fn init(logs: &LogConfig, traces: Option<&TraceConfig>) -> Result<Guard, TelemetryError> {
     let provider = traces.map(tracer_provider).transpose()?;
     let subscriber = tracing_subscriber::registry()
-        .with(log_layer(logs, std::io::stderr)?)
+        .with(log_layer(logs, std::io::stderr, provider.is_none())?)
         .with(provider.as_ref().map(trace_layer));
     if subscriber.try_init().is_err() {
         return Ok(Guard { provider: None });
@@ -89,12 +89,15 @@ pub fn init(logs: &LogConfig, traces: Option<&TraceConfig>) -> Result<Guard, Tel
     Ok(Guard { provider })
 }
 
-/// A boxed layer, so that both formats have one type.
+/// A boxed layer, so that all kinds have one type.
 type BoxedLayer<S> = Box<dyn Layer<S> + Send + Sync>;
 
+/// The log. `alone`: nobody else listens, so that what it does not want need not be made at all. The filter of one listener
+/// among several looks into a table of its own whenever a span is entered or left, dozens of times for every request.
 pub(crate) fn log_layer<S, W>(
     config: &LogConfig,
     writer: W,
+    alone: bool,
 ) -> Result<BoxedLayer<S>, tracing_subscriber::filter::ParseError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -105,17 +108,20 @@ where
         LogFormat::Json => layer.fmt_fields(Fields).event_format(Lines).boxed(),
         LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
     };
-    // Directives about spans and their fields need a filter that looks into a table whenever a span is entered or left,
-    // which is dozens of times for every request. Almost nobody asks for them.
+    // Directives about spans and their fields need a filter that remembers spans. Almost nobody asks for them.
     if !config.filter.contains(['[', '{']) {
-        let targets: Targets = config.filter.parse()?;
-        return Ok(layer.with_filter(targets.with_targets(KEPT_QUIET)).boxed());
+        let filter = config.filter.parse::<Targets>()?.with_targets(KEPT_QUIET);
+        return Ok(if alone {
+            filter.and_then(layer).boxed()
+        } else {
+            layer.with_filter(filter).boxed()
+        });
     }
     let mut filter: EnvFilter = config.filter.parse()?;
     for (target, level) in KEPT_QUIET {
         filter = filter.add_directive(format!("{target}={level}").parse()?);
     }
-    Ok(layer.with_filter(filter).boxed())
+    Ok(if alone { filter.and_then(layer).boxed() } else { layer.with_filter(filter).boxed() })
 }
 
 fn trace_layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>
@@ -178,11 +184,13 @@ mod tests {
     /// Whether directives are about modules or about spans: they hold, and what must not be logged is not.
     #[test]
     fn filters_with_and_without_spans_keep_the_same_libraries_quiet() {
-        for (filter, inside) in [("debug", false), ("debug,[work]=trace", true)] {
+        let (modules, spans) = (("debug", false), ("debug,[work]=trace", true));
+        let cases = [(modules, true), (modules, false), (spans, true), (spans, false)];
+        for ((filter, inside), alone) in cases {
             let lines = Lines::default();
             let writer = lines.clone();
             let config = LogConfig { filter: filter.into(), format: LogFormat::Json };
-            let layer = log_layer(&config, move || writer.clone()).unwrap();
+            let layer = log_layer(&config, move || writer.clone(), alone).unwrap();
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
                 tracing::debug!("ours");
                 tracing::trace!("too much");
@@ -194,17 +202,19 @@ mod tests {
             let text = String::from_utf8(bytes).unwrap();
             let told = ["ours", "too much", "inside", "parameters", "worth knowing"]
                 .map(|message| text.contains(message));
-            assert_eq!(told, [true, false, inside, false, true], "{filter}: {text}");
+            assert_eq!(told, [true, false, inside, false, true], "{filter}, {alone}: {text}");
         }
         let config = LogConfig { filter: "info,[".into(), format: LogFormat::Json };
-        assert!(log_layer::<tracing_subscriber::Registry, _>(&config, std::io::stderr).is_err());
+        assert!(
+            log_layer::<tracing_subscriber::Registry, _>(&config, std::io::stderr, true).is_err()
+        );
     }
 
     #[test]
     fn json_lines_have_flat_fields_and_rfc_3339_times() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let layer = log_layer(&logs(LogFormat::Json), move || writer.clone()).unwrap();
+        let layer = log_layer(&logs(LogFormat::Json), move || writer.clone(), true).unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let _entered = tracing::info_span!("http.request", request_id = "r-1").entered();
             tracing::info!(outbox_id = "e-1", latency_ms = 7, "settled");
@@ -224,7 +234,7 @@ mod tests {
     fn whatever_is_logged_is_one_line_of_json() {
         let lines = Lines::default();
         let writer = lines.clone();
-        let layer = log_layer(&logs(LogFormat::Json), move || writer.clone()).unwrap();
+        let layer = log_layer(&logs(LogFormat::Json), move || writer.clone(), true).unwrap();
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             let span = tracing::info_span!("work", who = "a\"b", outcome = tracing::field::Empty);
             span.record("outcome", "確か");

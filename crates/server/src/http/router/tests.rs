@@ -313,7 +313,7 @@ async fn each_request_is_one_log_line_without_anything_private() {
     let lines = Lines::default();
     let writer = lines.clone();
     let logs = LogConfig { filter: "info".into(), format: LogFormat::Json };
-    let layer = log_layer(&logs, move || writer.clone()).unwrap();
+    let layer = log_layer(&logs, move || writer.clone(), true).unwrap();
     let _logging = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
 
     let bearer = format!("Bearer {TOKEN}");

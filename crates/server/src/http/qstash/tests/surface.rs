@@ -56,7 +56,7 @@ async fn the_log_knows_neither_tokens_nor_destinations() {
     let lines = Lines::default();
     let writer = lines.clone();
     let logs = LogConfig { filter: "debug".into(), format: LogFormat::Json };
-    let layer = log_layer(&logs, move || writer.clone()).unwrap();
+    let layer = log_layer(&logs, move || writer.clone(), true).unwrap();
     let _logging = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     for token in [TOKEN, "s3cret"] {
         let path = format!("/v2/publish/https://a.example/s3cret?qstash_token={token}&x=s3cret");
