@@ -90,7 +90,11 @@ impl Auth {
         self.0.tokens.is_empty()
     }
 
-    /// Decides about one request.
+    /// Decides about one request, and counts those that are refused.
+    pub(super) fn admit(&self, request: &Request) -> Result<Client, Problem> {
+        self.check(request).inspect_err(|_| metrics::counter!("auth_failures_total").increment(1))
+    }
+
     fn check(&self, request: &Request) -> Result<Client, Problem> {
         let (in_header, in_query) = (bearer(request), in_query(request));
         if in_header.is_none()
@@ -152,15 +156,12 @@ impl Auth {
 
 /// The layer: lets a request through with its [`Client`], or answers with a problem.
 pub async fn require(State(auth): State<Auth>, mut request: Request, next: Next) -> Response {
-    match auth.check(&request) {
+    match auth.admit(&request) {
         Ok(client) => {
             request.extensions_mut().insert(client);
             next.run(request).await
         }
-        Err(problem) => {
-            metrics::counter!("auth_failures_total").increment(1);
-            problem.into_response()
-        }
+        Err(problem) => problem.into_response(),
     }
 }
 

@@ -46,7 +46,8 @@ impl<S: Sync> FromRequest<S> for RawBody {
     }
 }
 
-async fn read(body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
+/// Reads all of it, or says why not.
+pub(super) async fn read(body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
     // A length that is announced to be too long need not be read first.
     if body.size_hint().lower() > limits.bytes as u64 {
         return Err(too_large(limits.bytes));

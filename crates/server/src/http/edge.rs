@@ -5,6 +5,7 @@
 //! about it. It guarantees that each request is logged exactly once, also when the client goes away
 //! before its answer. Neither paths with their parameters nor queries, headers or bodies are logged.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use metrics::Label;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
@@ -43,24 +45,43 @@ pub(super) struct Settings {
     pub body: BodyLimits,
 }
 
+/// What the edge has found out about a request, for its handler.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub id: RequestId,
+    pub traceparent: Traceparent,
+    pub body: BodyLimits,
+}
+
 /// The layer.
-pub(super) async fn pass(
-    State(Edge(edge)): State<Edge>,
-    mut request: Request,
-    next: Next,
+pub(super) async fn pass(State(Edge(edge)): State<Edge>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let path = matched.map_or(Cow::Borrowed("(none)"), |path| path.as_str().to_owned().into());
+    let through = |mut request: Request, known: Known| {
+        let extensions = request.extensions_mut();
+        extensions.insert(known.id);
+        extensions.insert(known.traceparent);
+        extensions.insert(known.body);
+        next.run(request)
+    };
+    around(&edge, path, request, through).await
+}
+
+/// The same around whatever answers the request. `path`: what the log and the metrics call it.
+pub(super) async fn around<Answer: Future<Output = Response>>(
+    edge: &Settings,
+    path: Cow<'static, str>,
+    request: Request,
+    through: impl FnOnce(Request, Known) -> Answer,
 ) -> Response {
     let id = edge.ids.of(request.headers());
     let language = Language::of(request.headers());
     let of_queue = qstash::owns(request.uri().path());
-    let seen = Seen::new(&request, &id);
+    let seen = Seen::new(&request, path, &id);
     let traceparent = Traceparent(outgoing(&seen.span, request.headers()));
     let too_many = request.headers().len() > edge.max_headers;
     let ambiguous = request.extensions().get::<Ambiguous>().is_some();
-    let extensions = request.extensions_mut();
-    extensions.insert(id.clone());
-    extensions.insert(traceparent.clone());
-    extensions.insert(edge.body);
-
+    let known = Known { id: id.clone(), traceparent: traceparent.clone(), body: edge.body };
     let answer = async {
         if too_many {
             return Problem::new(Code::HeadersTooLarge).into_response();
@@ -68,7 +89,7 @@ pub(super) async fn pass(
         if ambiguous {
             return misread();
         }
-        match tokio::time::timeout(edge.request_timeout, next.run(request)).await {
+        match tokio::time::timeout(edge.request_timeout, through(request, known)).await {
             Ok(response) => response,
             Err(_) => Problem::new(Code::ProcessingTimeout).into_response(),
         }
@@ -117,23 +138,21 @@ fn outgoing(span: &Span, headers: &HeaderMap) -> Option<String> {
 struct Seen {
     span: Span,
     method: Method,
-    path: String,
+    path: Cow<'static, str>,
     request_id: RequestId,
     since: Instant,
     status: Option<StatusCode>,
 }
 
 impl Seen {
-    fn new(request: &Request, id: &RequestId) -> Self {
+    fn new(request: &Request, path: Cow<'static, str>, id: &RequestId) -> Self {
         let method = request.method().clone();
-        let matched = request.extensions().get::<MatchedPath>();
-        let path = matched.map_or("(none)", MatchedPath::as_str).to_owned();
         let span = tracing::info_span!(
             "http.request",
             otel.name = format!("{method} {path}"),
             otel.kind = "server",
             method = %method,
-            path,
+            path = &*path,
             request_id = id.as_str(),
         );
         Self { span, method, path, request_id: id.clone(), since: Instant::now(), status: None }
@@ -151,15 +170,14 @@ impl Drop for Seen {
         let status = self.status.map_or(CLIENT_GONE, |status| status.as_u16());
         let latency_ms = self.since.elapsed().as_secs_f64() * 1000.0;
         let method = method_label(&self.method);
-        let labels = [("method", method.to_owned()), ("path", self.path.clone())];
-        metrics::histogram!("http_request_latency_ms", &labels).record(latency_ms);
-        let [method_label, path_label] = labels;
-        let labels = [method_label, path_label, ("status", status.to_string())];
-        metrics::counter!("http_requests_total", &labels).increment(1);
+        let mut labels = vec![Label::new("method", method), Label::new("path", self.path.clone())];
+        metrics::histogram!("http_request_latency_ms", labels.clone()).record(latency_ms);
+        labels.push(Label::new("status", status.to_string()));
+        metrics::counter!("http_requests_total", labels).increment(1);
 
         // Three decimals: microseconds, which is what a clock is good for here.
         let latency_ms = (latency_ms * 1000.0).round() / 1000.0;
-        let (path, request_id) = (self.path.as_str(), self.request_id.as_str());
+        let (path, request_id) = (&*self.path, self.request_id.as_str());
         if status >= 500 {
             tracing::warn!(parent: None, method, path, status, latency_ms, request_id, "request");
         } else if QUIET.contains(&path) {

@@ -25,7 +25,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
@@ -43,6 +42,7 @@ use self::stream::{Activity, RequestBody, ResponseBody, Timed, Timeouts};
 use super::auth::Peer;
 use super::language::Language;
 use super::problem::{Code, Problem};
+use super::router::Front;
 use crate::config::HttpConfig;
 
 /// Streams that one HTTP/2 connection may have open; more wait on the client's side.
@@ -78,7 +78,7 @@ fn is_ambiguous(version: Version, headers: &HeaderMap) -> bool {
 /// Everything the connections share.
 struct Shared {
     http: auto::Builder<TokioExecutor>,
-    router: Router,
+    server: Front,
     timeouts: Timeouts,
     /// No new requests.
     stop: CancellationToken,
@@ -86,17 +86,17 @@ struct Shared {
     abort: CancellationToken,
 }
 
-/// Serves `router` on `listener` until `stop`, then drains for at most `drain`.
+/// Has `server` answer on `listener` until `stop`, then drains for at most `drain`.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    server: impl Into<Front>,
     limits: &HttpConfig,
     drain: Duration,
     stop: CancellationToken,
 ) -> Ended {
     let shared = Arc::new(Shared {
         http: http_builder(limits),
-        router,
+        server: server.into(),
         timeouts: Timeouts {
             head: limits.header_timeout,
             idle: limits.keep_alive,
@@ -201,8 +201,8 @@ async fn connection(
         if is_ambiguous(request.version(), request.headers()) {
             request.extensions_mut().insert(Ambiguous);
         }
-        // A router is always ready.
-        let answer = shared.router.clone().call(request);
+        // It is always ready.
+        let answer = shared.server.clone().call(request);
         async move {
             let response = answer.await?;
             Ok::<_, Infallible>(response.map(|body| ResponseBody::new(body, busy)))

@@ -3,12 +3,14 @@
 //! Requests and answers follow the hosted service to the letter, because its SDKs are the clients: what
 //! is wrong is answered as `{"error": "…"}`, and lists and names are spelled as they are there. A
 //! destination is the rest of the path as it was sent, so nothing here goes through a router that takes
-//! paths apart: [`answer`] looks at the raw path and hands the request to the file of its first word.
+//! paths apart: requests come in by a [`door`] of their own, and [`answer`] looks at the raw path and hands the request to
+//! the file of its first word.
 
 mod batch;
 mod call;
 mod description;
 mod dlq;
+pub(super) mod door;
 mod events;
 mod fault;
 mod flow_control;
@@ -24,24 +26,24 @@ pub(crate) mod view;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{MethodRouter, any};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tashika_engine::commands::message::Messages;
-use utoipa_axum::router::OpenApiRouter;
 
 use call::Call;
-pub(super) use description::describe;
+pub(super) use description::{describe, of_queue};
 use fault::Fault;
 
 /// Where everything here is.
 pub(super) const BASE: &str = "/v2/";
 
-/// The first words of paths. Each is a route of its own, so that the log and the metrics tell them
-/// apart.
-const WORDS: [&str; 13] = [
+/// The first words of paths, each with what the log and the metrics call a path of it, alone and with more behind it.
+macro_rules! words {
+    ($($word:literal),+) => { [$(($word, concat!("/v2/", $word), concat!("/v2/", $word, "/{*rest}"))),+] };
+}
+const WORDS: [(&str, &str, &str); 13] = words![
     "publish",
     "enqueue",
     "batch",
@@ -54,7 +56,7 @@ const WORDS: [&str; 13] = [
     "logs",
     "flowControl",
     "globalParallelism",
-    "keys",
+    "keys"
 ];
 
 /// Products of the hosted service that are not a queue.
@@ -68,19 +70,15 @@ pub struct Face {
     pub parallelism: usize,
 }
 
-#[must_use]
-pub fn routes(face: &Arc<Face>) -> OpenApiRouter {
-    let mut router = OpenApiRouter::with_openapi(description::of_queue());
-    for word in WORDS {
-        router = router
-            .route(&format!("{BASE}{word}"), every(face))
-            .route(&format!("{BASE}{word}/{{*rest}}"), every(face));
+/// What the log and the metrics call a path: callers can invent as many as they like.
+fn shape(path: &str) -> &'static str {
+    let path = path.strip_prefix(BASE).unwrap_or_default();
+    let (word, rest) = path.split_once('/').map_or((path, None), |(word, rest)| (word, Some(rest)));
+    match (WORDS.iter().find(|(known, ..)| *known == word), rest) {
+        (Some((_, alone, _)), None) => alone,
+        (Some((_, _, with_more)), Some(rest)) if !rest.is_empty() => with_more,
+        _ => "/v2/{*rest}",
     }
-    router.route("/v2/{*rest}", every(face))
-}
-
-fn every(face: &Arc<Face>) -> MethodRouter {
-    any(answer).with_state(Arc::clone(face))
 }
 
 /// Does a path belong here? Its errors look different then.
@@ -88,13 +86,13 @@ pub(super) fn owns(path: &str) -> bool {
     path == "/v2" || path.starts_with(BASE)
 }
 
-async fn answer(State(face): State<Arc<Face>>, request: Request) -> Response {
+async fn answer(face: &Face, request: Request) -> Response {
     let call = match Call::read(request).await {
         Ok(call) => call,
         Err(problem) => return problem.into_response(),
     };
     // The future of all handlers together is large; most of them are rare.
-    Box::pin(dispatch(&face, &call)).await.unwrap_or_else(Fault::into_response)
+    Box::pin(dispatch(face, &call)).await.unwrap_or_else(Fault::into_response)
 }
 
 async fn dispatch(face: &Face, call: &Call) -> Result<Response, Fault> {

@@ -97,7 +97,7 @@ pub(super) async fn serve_until(
             messages: Arc::clone(&app.messages),
             parallelism: config.lane(&Lane::DELIVERIES).concurrency,
         };
-        shell = shell.protected(qstash::routes(&Arc::new(queue)));
+        shell = shell.queue(Arc::new(queue));
         let webhooks = Arc::new(app.webhooks(config)?);
         shell = shell
             .open(webhooks::open_routes(Arc::clone(&webhooks)))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequest as _, Request};
+use axum::extract::Request;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 use serde_json::Value;
@@ -12,11 +12,11 @@ use tashika_domain::message::spec::Spec;
 use super::BASE;
 use super::fault::Fault;
 use crate::http::auth::Peer;
-use crate::http::body::RawBody;
+use crate::http::body;
+use crate::http::edge::Known;
 use crate::http::json;
 use crate::http::language::Language;
-use crate::http::problem::Problem;
-use crate::telemetry::Traceparent;
+use crate::http::problem::{Code, Problem};
 
 pub(super) struct Call {
     pub method: Method,
@@ -33,12 +33,11 @@ impl Call {
         // An IPv4 caller at an IPv6 listener is still an IPv4 caller.
         let peer = parts.extensions.get::<Peer>();
         let caller_ip = peer.map(|peer| peer.0.ip().to_canonical().to_string());
-        let traceparent = parts.extensions.get::<Traceparent>().and_then(|trace| trace.0.clone());
-        let (method, uri) = (parts.method.clone(), std::mem::take(&mut parts.uri));
-        let headers = std::mem::take(&mut parts.headers);
-        let request = Request::from_parts(parts, body);
-        let RawBody(body) = RawBody::from_request(request, &()).await?;
-        Ok(Self { method, uri, headers, body, caller_ip, traceparent })
+        let Known { traceparent, body: limits, .. } =
+            parts.extensions.remove().ok_or(Problem::new(Code::InternalError))?;
+        let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
+        let body = body::read(body, limits).await?;
+        Ok(Self { method, uri, headers, body, caller_ip, traceparent: traceparent.0 })
     }
 
     /// The path behind `/v2/`, as it was sent.

@@ -8,7 +8,6 @@ mod surface;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use http::{HeaderMap, Method};
@@ -19,15 +18,16 @@ use tashika_domain::message::{Response, parse_id};
 use tashika_testkit::database::TestDb;
 use tower::ServiceExt as _;
 
-use super::{Face, routes};
+use super::{Face, shape};
 use crate::app::App;
 use crate::config::{Config, Sources};
 use crate::http::auth::Peer;
+use crate::http::router::Front;
 use crate::http::{RequestIds, Shell};
 
 struct World {
     app: App,
-    router: Router,
+    router: Front,
     database: TestDb,
 }
 
@@ -68,9 +68,8 @@ impl World {
         let config = Config::from_sources(&sources).unwrap();
         let app = App::open(&config).await.unwrap();
         let face = Face { messages: Arc::clone(&app.messages), parallelism: 7 };
-        let (router, _) = Shell::new(&config, RequestIds::from_seed(1))
-            .protected(routes(&Arc::new(face)))
-            .build();
+        let (router, _) =
+            Shell::new(&config, RequestIds::from_seed(1)).queue(Arc::new(face)).build();
         Self { app, router, database }
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use http::header::CONTENT_TYPE;
@@ -24,7 +23,7 @@ use crate::http::{RequestIds, Shell};
 
 struct World {
     app: App,
-    router: Router,
+    router: crate::http::router::Front,
     _database: TestDb,
 }
 

@@ -57,7 +57,7 @@ async fn never() -> &'static str {
 
 async fn wants_number(Query(_): Query<std::collections::BTreeMap<String, u8>>) {}
 
-fn shell(pairs: &[(&str, &str)]) -> (Router, OpenApi) {
+fn shell(pairs: &[(&str, &str)]) -> (Front, OpenApi) {
     let protected = OpenApiRouter::new()
         .routes(routes!(order))
         .routes(routes!(order_by_key))
@@ -93,7 +93,7 @@ impl Answer {
     }
 }
 
-async fn ask(router: &Router, request: Request) -> Answer {
+async fn ask(router: &Front, request: Request) -> Answer {
     let response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
@@ -262,7 +262,7 @@ async fn the_description_has_every_operation_and_its_problems() {
 fn a_route_that_is_not_described_is_noticed() {
     let (router, api) = shell(&[]);
     let document = serde_json::to_value(&api).unwrap();
-    let missing = exact::undocumented(&router, &document);
+    let missing = exact::undocumented(&router.router, &document);
     assert_eq!(missing, ["/never", "/number", "/panics", "/raw"]);
 }
 

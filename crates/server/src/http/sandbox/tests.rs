@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use http::header::CONTENT_TYPE;
@@ -28,7 +27,7 @@ const PAYMENT: Uuid = Uuid::from_u128(7);
 
 struct World {
     app: App,
-    router: Router,
+    router: crate::http::router::Front,
     _database: TestDb,
 }
 

@@ -27,14 +27,52 @@ async fn tokens_come_in_the_header_or_in_the_query() {
             authorization.map(|value| ("authorization", value)).into_iter().collect();
         let answer = world.ask(Method::GET, &path, &headers, "").await;
         assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.headers["cache-control"], "no-store");
         if status == 401 {
             assert_eq!(answer.error(), "unable to authenticate: invalid token");
         }
     }
+    // Whoever mistypes a path need not have a token to be told.
+    assert_eq!(world.get("/v2/").await.status, 404);
     let path = format!("/v2/publish/https://a.example/?qstash_token={TOKEN}");
     let id = world.post(&path, &[], "").await.json()["messageId"].as_str().unwrap().to_owned();
     let message = world.get(&format!("/v2/messages/{id}?qstash_token={TOKEN}")).await;
     assert!(!message.text.contains(TOKEN), "{}", message.text);
+}
+
+#[tokio::test]
+async fn who_asks_for_the_head_gets_no_body() {
+    let world = World::new().await;
+    for path in ["/v2/keys", "/v2/unknown"] {
+        let whole = world.ask(Method::PUT, path, &[], "").await;
+        let head = world.ask(Method::HEAD, path, &[], "").await;
+        assert_eq!((head.status, head.text.as_str()), (whole.status, ""), "{path}");
+        assert_eq!(head.headers["content-length"], whole.text.len().to_string(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_headers_are_refused_as_everywhere() {
+    let world = World::with(&[("TASHIKA_MAX_HEADERS", "8")]).await;
+    let headers = [("x", "1"); 9];
+    assert_eq!(world.ask(Method::GET, "/v2/keys", &headers[..8], "").await.status, 200);
+    let answer = world.ask(Method::GET, "/v2/keys", &headers, "").await;
+    assert_eq!((answer.status, answer.error().is_empty()), (431, false));
+}
+
+#[test]
+fn the_log_names_few_paths_however_many_are_asked_for() {
+    for (path, expected) in [
+        ("/v2/batch", "/v2/batch"),
+        ("/v2/publish/https://a.example/s3cret", "/v2/publish/{*rest}"),
+        ("/v2/dlq/1-2", "/v2/dlq/{*rest}"),
+        ("/v2/publish/", "/v2/{*rest}"),
+        ("/v2/publishing/x", "/v2/{*rest}"),
+        ("/v2/llm", "/v2/{*rest}"),
+        ("/v2//", "/v2/{*rest}"),
+    ] {
+        assert_eq!(shape(path), expected, "{path}");
+    }
 }
 
 #[derive(Clone, Default)]
