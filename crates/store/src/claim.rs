@@ -381,7 +381,10 @@ fn parse_lapsed(row: &dyn Row) -> Result<Lapsed, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
+    use crate::migrate;
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_micros(millis * 1000)
@@ -421,5 +424,16 @@ mod tests {
         floors.raise(&lane, first, at(20_000));
         floors.raise(&lane, second, at(5_500));
         assert_eq!(floors.begin(&lane), at(5_300), "the second took only a part");
+    }
+    #[test]
+    fn sqlite_compiles_the_claim_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let db = migrate::open_sqlite(&folder.path().join("claims.db")).expect("a database");
+        migrate::sqlite(&db).expect("its schema");
+        for (lane, limit) in [(Lane::ORDERS, 10), (Lane::MAIL, 20), (Lane::ORDERS, 30)] {
+            claim_sqlite(&db, &lane, "worker", at(1), limit).expect("nothing is there");
+        }
+        let statement = db.prepare_cached(CLAIM_SQLITE).expect("it is known");
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
     }
 }
