@@ -276,8 +276,19 @@ pub struct Draft {
     pub now: Timestamp,
     /// When its effect may be pruned, once it is settled.
     pub expires_at: Timestamp,
-    /// Who delivers it at once, if nothing makes it wait.
-    pub held_by: Option<String>,
+    /// What comes first, if nothing makes it wait.
+    pub begin: Begin,
+}
+
+/// How a message begins that is due at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// With whoever claims it.
+    Due,
+    /// In the hands of this worker.
+    InHand(String),
+    /// Behind others who wait for its destination: there is no room for it before then.
+    InLine(Timestamp),
 }
 
 /// Takes a message: its row, and its effect, which has no time yet if the message must wait, and no row
@@ -293,7 +304,11 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         _ => State::Ready,
     };
     let slot = holds.or_else(|| asked.queue.clone());
-    let holder = draft.held_by.filter(|_| state == State::Ready && not_before <= now);
+    let (holder, first_at) = match draft.begin {
+        Begin::InHand(by) if state == State::Ready && not_before <= now => (Some(by), not_before),
+        Begin::InLine(at) => (None, not_before.max(at)),
+        Begin::InHand(_) | Begin::Due => (None, not_before),
+    };
     let message = Message {
         id,
         version: 1,
@@ -313,7 +328,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
     };
     let mut changes = Changes::from(Write::MessageInsert(Box::new(message.clone())));
     if message.held.is_none() {
-        let run_at = if state == State::Ready { not_before } else { PARKED };
+        let run_at = if state == State::Ready { first_at } else { PARKED };
         changes.push(Write::Enqueue(message.effect(run_at, expires_at)));
     }
     (message, changes)

@@ -15,7 +15,7 @@ use crate::changes::{Changes, Requeue, Write};
 use crate::effect::{EffectId, NewEffect};
 use crate::lane::Lane;
 use crate::message::asked::{Asked, WORKER};
-use crate::message::{self, Draft};
+use crate::message::{self, Begin, Draft};
 use crate::time::Timestamp;
 
 /// The effect kind of processing, and the subject type of audit lines.
@@ -384,7 +384,7 @@ pub fn forward(
         traceparent: event.traceparent.clone(),
         now,
         expires_at,
-        held_by: None,
+        begin: Begin::Due,
     });
     changes
 }

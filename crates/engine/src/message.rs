@@ -60,7 +60,7 @@ pub struct MessageHandler {
     /// For messages of Tashika's own.
     pub workers: Arc<dyn Carrier>,
     pub keys: Arc<KeyRing>,
-    pub traffic: Traffic,
+    pub traffic: Arc<Traffic>,
     pub gates: Arc<Gates>,
     pub recent: Arc<Recent>,
     /// How long effects are kept that are created here.

@@ -72,7 +72,7 @@ mod tests {
 
     use tashika_domain::Timestamp;
     use tashika_domain::message::asked::{Asked, Headers};
-    use tashika_domain::message::{Draft, accept};
+    use tashika_domain::message::{Begin, Draft, accept};
 
     use super::*;
 
@@ -89,7 +89,7 @@ mod tests {
             traceparent: None,
             now,
             expires_at: now,
-            held_by: None,
+            begin: Begin::Due,
         });
         message
     }

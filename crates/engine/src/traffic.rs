@@ -2,9 +2,11 @@
 //!
 //! Kept by one process for its own deliveries, in memory: it decides when a message is attempted, never
 //! whether. A message that cannot go now is put off to about the time when there will be room for it,
-//! so that a long line for one destination is looked at rarely and stands in nobody's way.
+//! so that a long line for one destination is looked at rarely and stands in nobody's way. One that comes to
+//! a long line stands behind it from the beginning.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +23,11 @@ const PUT_OFF_MAX: Duration = Duration::from_secs(60);
 /// While nothing moves at a destination, a message is put off for at most so many times as long as
 /// that has lasted.
 const STILL: u32 = 4;
+/// From here on a line is long: whoever comes now would only be looked at to be put off.
+const LONG_LINE: Duration = Duration::from_millis(100);
+/// Where in the second half of the longest wait the next one stands whom the line has no place for: steps of
+/// the golden section spread any number of them evenly.
+const NEXT_STAND: u32 = 2_654_435_769;
 /// Destinations without traffic are forgotten when there are more than this many.
 const REMEMBERED: usize = 10_000;
 
@@ -30,6 +37,8 @@ pub struct Traffic {
     /// Attempts at one destination at the same moment.
     limit: u32,
     hosts: Mutex<HashMap<String, Host>>,
+    /// When the longest line ends, in microseconds: mostly there is none, and nobody has to look for it.
+    lines_end: AtomicI64,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +47,8 @@ struct Host {
     /// When the last of those who were put off will ask again. Who does not come back, because he was
     /// cancelled or went to another process, leaves a gap and nothing to correct.
     line_ends: Option<Timestamp>,
+    /// Of those whom it has no place for.
+    stand: u32,
     /// How long an attempt takes, smoothed.
     took: Duration,
     /// When an attempt last ended, or began where none was under way.
@@ -52,10 +63,17 @@ impl Host {
     /// A place at the end of the line, at most so far ahead: when to ask again.
     fn put_off(&mut self, spacing: Duration, most: Duration, now: Timestamp) -> Timestamp {
         let first = now.plus(PUT_OFF_MIN);
-        let next = self.line_ends.map_or(first, |end| end.plus(spacing));
-        let at = next.min(now.plus(most.min(PUT_OFF_MAX))).max(first);
-        self.line_ends = Some(at);
-        at
+        let last = now.plus(most.min(PUT_OFF_MAX)).max(first);
+        let next = self.line_ends.map_or(first, |end| end.plus(spacing)).max(first);
+        if next <= last {
+            self.line_ends = Some(next);
+            return next;
+        }
+        // If all of these came at the same moment, others would have to wait until all were put off again.
+        self.line_ends = Some(last);
+        self.stand = self.stand.wrapping_add(NEXT_STAND);
+        let half = last.since(first) / 2;
+        first.plus(half + half.mul_f64(f64::from(self.stand) / f64::from(u32::MAX)))
     }
 
     /// There is no room: when to ask again.
@@ -70,6 +88,17 @@ impl Host {
         self.put_off(still / limit, still * STILL, now)
     }
 
+    /// When to ask again, if there is no room now.
+    fn refusal(&mut self, limit: u32, now: Timestamp) -> Option<Timestamp> {
+        match self.next_probe {
+            Some(probe) if !probe.has_come(now, self.probe_wait()) || self.in_flight > 0 => {
+                Some(self.put_off(self.probe_wait(), PUT_OFF_MAX, now).max(probe))
+            }
+            None if self.in_flight >= limit => Some(self.wait_for_room(limit, now)),
+            _ => None,
+        }
+    }
+
     fn probe_wait(&self) -> Duration {
         let doublings = (self.failures.saturating_sub(TROUBLE) / 4).min(8);
         (PROBE_FIRST * 2u32.saturating_pow(doublings)).min(PROBE_MAX)
@@ -79,7 +108,8 @@ impl Host {
 impl Traffic {
     #[must_use]
     pub fn new(limit: u32) -> Self {
-        Self { limit: limit.max(1), hosts: Mutex::default() }
+        let lines_end = AtomicI64::new(i64::MIN);
+        Self { limit: limit.max(1), hosts: Mutex::default(), lines_end }
     }
 
     /// Asks for an attempt at a destination now; if there is no room, says when to ask again.
@@ -89,19 +119,36 @@ impl Traffic {
             hosts.retain(|_, host| host.in_flight > 0 || host.failures > 0);
         }
         let host = hosts.entry(name.to_owned()).or_default();
-        if let Some(probe) = host.next_probe {
-            if !probe.has_come(now, host.probe_wait()) || host.in_flight > 0 {
-                return Err(host.put_off(host.probe_wait(), PUT_OFF_MAX, now).max(probe));
-            }
+        if let Some(at) = host.refusal(self.limit, now) {
+            self.note_line(host);
+            return Err(at);
+        }
+        if host.next_probe.is_some() {
             host.next_probe = Some(now.plus(host.probe_wait()));
-        } else if host.in_flight >= self.limit {
-            return Err(host.wait_for_room(self.limit, now));
         }
         if host.in_flight == 0 {
             host.moved_at = Some(now);
         }
         host.in_flight += 1;
         Ok(())
+    }
+
+    /// Behind a line that is long already: when to ask for the first time. `None`: there may be room at once.
+    pub fn line(&self, name: impl FnOnce() -> String, now: Timestamp) -> Option<Timestamp> {
+        let is_long = |end: Timestamp| end > now.plus(LONG_LINE);
+        if !is_long(Timestamp::from_micros(self.lines_end.load(Ordering::Relaxed))) {
+            return None;
+        }
+        let mut hosts = self.lock();
+        let host = hosts.get_mut(&name()).filter(|host| host.line_ends.is_some_and(is_long))?;
+        let at = host.refusal(self.limit, now)?;
+        self.note_line(host);
+        Some(at)
+    }
+
+    fn note_line(&self, host: &Host) {
+        let end = host.line_ends.map_or(i64::MIN, Timestamp::as_micros);
+        self.lines_end.fetch_max(end, Ordering::Relaxed);
     }
 
     /// An attempt is over. `answered`: the destination is alive, whatever it said.
@@ -171,6 +218,35 @@ mod tests {
             (0..50).map(|_| traffic.enter("slow", at(8000)).expect_err("no room")).collect();
         assert!(waits.is_sorted() && waits[49] > waits[1]);
         assert!(waits.iter().all(|wait| *wait <= at(8000).plus(PUT_OFF_MAX)));
+    }
+
+    #[test]
+    fn whom_the_line_has_no_place_for_does_not_come_with_all_others_at_once() {
+        let traffic = Traffic::new(1);
+        assert!(traffic.enter("hangs", at(0)).is_ok());
+        let now = at(60_000);
+        let mut tenths = [0; 10];
+        for _ in 0..10_000 {
+            let wait = traffic.enter("hangs", now).expect_err("no room").since(now);
+            assert!(wait <= PUT_OFF_MAX, "{wait:?}");
+            tenths[usize::try_from(wait.as_millis() / 6_001).expect("few")] += 1;
+        }
+        assert!(tenths[5..].iter().all(|count| (1900..2100).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn who_comes_to_a_long_line_stands_behind_it() {
+        let (traffic, slow) = (Traffic::new(1), || "slow".to_owned());
+        assert_eq!(traffic.line(slow, at(0)), None, "nobody is there");
+        assert!(traffic.enter("slow", at(0)).is_ok());
+        assert_eq!(traffic.line(slow, at(0)), None, "there may be room again in a moment");
+        let ends: Vec<Timestamp> =
+            (0..3).map(|_| traffic.enter("slow", at(8000)).expect_err("no room")).collect();
+        let behind = traffic.line(slow, at(8000)).expect("a line");
+        assert!(ends.iter().all(|end| *end < behind), "{behind:?} after {ends:?}");
+        assert_eq!(traffic.line(|| "fast".to_owned(), at(8000)), None, "another's line");
+        traffic.leave("slow", true, Duration::from_secs(8), at(8001));
+        assert_eq!(traffic.line(slow, at(8001)), None, "it has room");
     }
 
     #[test]

@@ -80,6 +80,7 @@ pub struct App {
     gates: Arc<Gates>,
     recent: Arc<Recent>,
     hand: Arc<Hand>,
+    traffic: Arc<Traffic>,
     courier: Courier,
     /// What everybody who has to do with mail shares.
     pub office: Arc<PostOffice>,
@@ -169,9 +170,11 @@ impl App {
             Arc::new(key_ring(&config.queue, &store)),
             queue_rules(config),
         );
-        let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
-        let at_once = config.queue.destination_concurrency as usize;
-        let courier = courier(&config.queue, config.queue.guard.clone(), at_once)?;
+        let at_once = config.queue.destination_concurrency;
+        let traffic = Arc::new(Traffic::new(at_once));
+        let messages = messages.handing_to(Arc::clone(&hand)).minding(Arc::clone(&traffic));
+        let messages = Arc::new(messages);
+        let courier = courier(&config.queue, config.queue.guard.clone(), at_once as usize)?;
         let worker = worker_name(&ids);
         let office = Arc::new(PostOffice::new(
             store.clone(),
@@ -199,6 +202,7 @@ impl App {
             gates,
             recent,
             hand,
+            traffic,
             courier,
             office,
             worker,
@@ -352,7 +356,7 @@ impl App {
             courier: Arc::new(self.courier.clone()),
             workers: Arc::clone(&self.workers) as Arc<dyn Carrier>,
             keys: Arc::clone(&self.messages.keys),
-            traffic: Traffic::new(config.queue.destination_concurrency),
+            traffic: Arc::clone(&self.traffic),
             gates: Arc::clone(&self.gates),
             recent: Arc::clone(&self.recent),
             keep: config.lane(&Lane::DELIVERIES).keep,

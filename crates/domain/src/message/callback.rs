@@ -9,7 +9,7 @@ use crate::ids::derived;
 
 use super::asked::{Asked, Callback, Method, Redact};
 use super::conclude::Attempted;
-use super::{Draft, Message, accept};
+use super::{Begin, Draft, Message, accept};
 
 /// Tells of an attempt, if the message asks for that.
 pub(super) fn after_attempt(message: &Message, attempt: &Attempted) -> Changes {
@@ -61,7 +61,7 @@ fn tell(
         traceparent: message.traceparent.clone(),
         now: attempt.now,
         expires_at: attempt.expires_at,
-        held_by: None,
+        begin: Begin::Due,
     });
     changes
 }

@@ -12,7 +12,7 @@ fn draft(asked: Asked) -> Draft {
         traceparent: None,
         now,
         expires_at: now,
-        held_by: None,
+        begin: Begin::Due,
     }
 }
 

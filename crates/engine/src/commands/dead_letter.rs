@@ -3,7 +3,7 @@
 use metrics::counter;
 use tashika_domain::message::asked::Asked;
 use tashika_domain::message::spec::Spec;
-use tashika_domain::message::{self, Draft, Logged, Message, accept};
+use tashika_domain::message::{self, Begin, Draft, Logged, Message, accept};
 use tashika_domain::{Changes, Timestamp};
 use tashika_store::{CommitError, Listed, MessageFilter, Order};
 use uuid::Uuid;
@@ -111,7 +111,7 @@ impl Messages {
                     traceparent: letter.traceparent.clone(),
                     now,
                     expires_at: now.plus(self.rules.keep),
-                    held_by: None,
+                    begin: Begin::Due,
                 });
                 let mut all = message::bury(letter);
                 all.extend(changes);

@@ -12,7 +12,9 @@ use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::message::group::Endpoint;
 use tashika_domain::message::schedule::Schedule;
 use tashika_domain::message::spec::Spec;
-use tashika_domain::message::{self, Draft, LogLine, Logged, Message, State, accept, public_id};
+use tashika_domain::message::{
+    self, Begin, Draft, LogLine, Logged, Message, State, accept, public_id,
+};
 use tashika_domain::{Changes, Timestamp, Write};
 use tashika_providers::courier::target::Target;
 use tashika_providers::guard::Guard;
@@ -25,6 +27,7 @@ use crate::gatekeeper::Gates;
 use crate::hand::Hand;
 use crate::keyring::KeyRing;
 use crate::recent::Recent;
+use crate::traffic::Traffic;
 
 /// The queue's own rules.
 #[derive(Clone, Debug)]
@@ -44,6 +47,7 @@ pub struct Messages {
     pub(crate) gates: Arc<Gates>,
     pub(crate) recent: Arc<Recent>,
     pub(super) hand: Arc<Hand>,
+    pub(super) traffic: Arc<Traffic>,
     pub(crate) rules: QueueRules,
     pub keys: Arc<KeyRing>,
     /// The id of the newest message.
@@ -117,7 +121,9 @@ impl Messages {
         rules: QueueRules,
     ) -> Self {
         let (hand, newest) = (Arc::default(), Mutex::default());
-        Self { store, clock, ids, gates, recent, hand, rules, keys, newest }
+        // Nobody has been put off by it.
+        let traffic = Arc::new(Traffic::new(1));
+        Self { store, clock, ids, gates, recent, hand, traffic, rules, keys, newest }
     }
 
     /// An id after all those before it, also within a millisecond: among messages of the same moment,
@@ -193,7 +199,7 @@ impl Messages {
             traceparent: None,
             now,
             expires_at: now.plus(self.rules.keep),
-            held_by: None,
+            begin: Begin::Due,
         }
     }
 
@@ -265,7 +271,7 @@ impl Messages {
         mut drafts: Vec<Draft>,
         now: Timestamp,
     ) -> Result<Vec<Receipt>, QueueError> {
-        let places = self.places_for(&mut drafts);
+        let places = self.places_for(&mut drafts, now);
         // Most keys are new: they are looked up only when one of them turns out not to be.
         let mut look_up = false;
         for _ in 0..DECISIONS {

@@ -1,13 +1,17 @@
-//! Messages that are due at once go straight to this process's own workers.
+//! Messages that are due at once go straight to this process's own workers, or to the end of the line before their
+//! destination.
 
 use std::sync::Arc;
 
+use tashika_domain::Timestamp;
 use tashika_domain::changes::{Lease, Release};
 use tashika_domain::effect::{self, Effect};
-use tashika_domain::message::Draft;
+use tashika_domain::message::asked::host_of;
+use tashika_domain::message::{Begin, Draft};
 
 use super::message::Messages;
 use crate::hand::{Hand, Place};
+use crate::traffic::Traffic;
 
 impl Messages {
     /// Gives messages that are due at once to this process's own workers.
@@ -17,17 +21,28 @@ impl Messages {
         self
     }
 
-    /// Places with our own workers, for messages that nothing makes wait.
-    pub(super) fn places_for(&self, drafts: &mut [Draft]) -> Vec<Place> {
+    /// Has messages stand in line where others wait for their destination already.
+    #[must_use]
+    pub fn minding(mut self, traffic: Arc<Traffic>) -> Self {
+        self.traffic = traffic;
+        self
+    }
+
+    /// Places with our own workers, for messages that nothing makes wait; for those whose destination has a
+    /// long line before it, a place in that line.
+    pub(super) fn places_for(&self, drafts: &mut [Draft], now: Timestamp) -> Vec<Place> {
         let mut places = Vec::new();
         for draft in drafts.iter_mut() {
             let asked = &draft.asked;
             if draft.not_before.is_some() || asked.queue.is_some() || asked.flow.is_some() {
                 continue;
             }
-            let Some(place) = self.hand.reserve() else { break };
-            draft.held_by = Some(place.worker().to_owned());
-            places.push(place);
+            if let Some(at) = self.traffic.line(|| host_of(&asked.url), now) {
+                draft.begin = Begin::InLine(at);
+            } else if let Some(place) = self.hand.reserve() {
+                draft.begin = Begin::InHand(place.worker().to_owned());
+                places.push(place);
+            }
         }
         places
     }

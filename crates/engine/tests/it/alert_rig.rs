@@ -14,7 +14,7 @@ use tashika_domain::case::{CaseResolution, NewCase};
 use tashika_domain::changes::Withdraw;
 use tashika_domain::mail::pace::{Leave, Limits};
 use tashika_domain::message::asked::Asked;
-use tashika_domain::message::{Draft, Message, State, accept};
+use tashika_domain::message::{Begin, Draft, Message, State, accept};
 use tashika_domain::outcome::Reason;
 use tashika_domain::payment::ask::{Origin, create};
 use tashika_domain::payment::{
@@ -294,7 +294,7 @@ fn letter(number: u64, now: Timestamp) -> Message {
         traceparent: None,
         now,
         expires_at: now,
-        held_by: None,
+        begin: Begin::Due,
     };
     Message {
         state: State::Failed,

@@ -39,7 +39,7 @@ async fn parallelism_is_not_exceeded_under_load(db: TestDb) {
         }
     })
     .await;
-    let running = [one.start(), two.engine("host:2:b", &busy(), 64).start()];
+    let running = [one.start(), two.engine("host:2:b", &busy()).start()];
     let batch = |from: usize| {
         let of = |number| {
             let settings = [KEY, limits("parallelism=5"), AT_ONCE];

@@ -61,7 +61,7 @@ async fn a_flow_control_that_nobody_uses_is_forgotten(db: TestDb) {
 
     let later = Node::ahead(&db, HOUR * 24 * 8).await;
     later.publish(&sink.url("/"), &with("new"), "x").await;
-    let pruner = Pruner::new(Arc::new(later.engine("host:1:a", &busy(), 64)));
+    let pruner = Pruner::new(Arc::new(later.engine("host:1:a", &busy())));
     assert_eq!(pruner.run_once().await.unwrap().flow_controls, 1);
     let left = later.store.flow_controls().await.unwrap();
     let left: Vec<_> = left.iter().map(|control| control.key.as_str()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tashika_domain::effect::EffectId;
 use tashika_domain::message::asked::Asked;
-use tashika_domain::message::{Draft, Logged, Message, State, accept, cancel};
+use tashika_domain::message::{Begin, Draft, Logged, Message, State, accept, cancel};
 use tashika_domain::{LanePolicy, Status};
 use tashika_testkit::database::TestDb;
 use tashika_testkit::gate::{Gate, until};
@@ -22,6 +22,7 @@ on_both!(
     a_holder_that_was_given_up_too_early_writes_nothing,
     a_holder_that_takes_long_stays_the_holder,
     what_is_in_hand_and_not_begun_goes_back_at_the_end,
+    a_message_for_a_long_line_stands_behind_it_from_the_beginning,
 );
 
 async fn a_delivered_message_leaves_no_effect_behind(db: TestDb) {
@@ -75,7 +76,7 @@ async fn orphan(node: &Node, url: String) -> Message {
         traceparent: None,
         now,
         expires_at: now.plus(HOUR),
-        held_by: Some("host:9:gone".into()),
+        begin: Begin::InHand("host:9:gone".into()),
     });
     node.store.commit(changes).await.unwrap();
     message
@@ -134,7 +135,7 @@ async fn a_holder_that_was_given_up_too_early_writes_nothing(db: TestDb) {
     assert!(node.message(id).await.held.is_some());
     // By its clock the first one's lease is long over.
     let later = Node::ahead(&db, HOUR).await;
-    let other = later.engine("host:2:b", &busy(), 64).start();
+    let other = later.engine("host:2:b", &busy()).start();
     let delivered = later.ended(id, State::Delivered).await;
     gate.open();
     let last = node.publish(&sink.url("/last"), &[AT_ONCE], "x").await;
@@ -158,7 +159,7 @@ async fn a_holder_that_takes_long_stays_the_holder(db: TestDb) {
     })
     .await;
     let brief = LanePolicy { lease: Duration::from_millis(400), ..busy() };
-    let running = node.engine("host:1:a", &brief, 64).start();
+    let running = node.engine("host:1:a", &brief).start();
     in_hand(&node, &sink.url("/warm")).await;
     let id = node.publish(&sink.url("/slow"), &[AT_ONCE], "x").await;
     let first = node.message(id).await;
@@ -188,7 +189,7 @@ async fn what_is_in_hand_and_not_begun_goes_back_at_the_end(db: TestDb) {
     })
     .await;
     let one = LanePolicy { concurrency: 1, ..busy() };
-    let running = node.engine("host:1:a", &one, 64).start();
+    let running = node.engine("host:1:a", &one).start();
     in_hand(&node, &sink.url("/warm")).await;
     let begun = node.publish(&sink.url("/slow"), &[AT_ONCE], "x").await;
     until("it is attempted", async || {
@@ -211,4 +212,31 @@ async fn what_is_in_hand_and_not_begun_goes_back_at_the_end(db: TestDb) {
     let running = node.start();
     node.ended(waits, State::Delivered).await;
     stop(running).await;
+}
+
+async fn a_message_for_a_long_line_stands_behind_it_from_the_beginning(db: TestDb) {
+    let (node, gate) = (Node::with_room(&db, 1).await, Gate::closed());
+    let sink = Sink::start({
+        let gate = gate.clone();
+        move |_, _| says(200).behind(&gate)
+    })
+    .await;
+    let running = node.start();
+    let mut published = Vec::new();
+    // The longer nothing moves, the longer the line.
+    let (id, accepted_at) = until("a long line", async || {
+        let id = node.publish(&sink.url("/"), &[], "x").await;
+        published.push(id);
+        let effect = node.store.effect(EffectId(id)).await.unwrap()?;
+        let line = effect.next_run_at.since(effect.created_at);
+        (effect.fence == 0 && line > Duration::ZERO).then_some((id, effect.created_at))
+    })
+    .await;
+    assert_eq!(node.message(id).await.not_before, accepted_at, "it waits for nothing else");
+    gate.open();
+    for id in published {
+        node.ended(id, State::Delivered).await;
+    }
+    stop(running).await;
+    node.assert_nothing_is_forgotten().await;
 }

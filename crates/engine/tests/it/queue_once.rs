@@ -227,7 +227,7 @@ async fn a_claimed_message_that_was_cancelled_is_not_sent(db: TestDb) {
     let behind = node.publish(&sink.url("/behind"), &[], "x").await;
     // Both are claimed in one go; only one of them is started.
     let one = LanePolicy { concurrency: 1, ..busy() };
-    let running = node.engine("host:1:a", &one, 64).start();
+    let running = node.engine("host:1:a", &one).start();
     until("both claimed", async || {
         (node.effect_status(behind).await == Some(Status::Sending)).then_some(())
     })
@@ -244,14 +244,14 @@ async fn a_claimed_message_that_was_cancelled_is_not_sent(db: TestDb) {
 }
 
 async fn a_message_that_was_put_off_and_cancelled_is_not_sent(db: TestDb) {
-    let (node, gate) = (Node::new(&db).await, Gate::closed());
+    let (node, gate) = (Node::with_room(&db, 1).await, Gate::closed());
     let sink = Sink::start({
         let gate = gate.clone();
         move |_, _| says(200).behind(&gate)
     })
     .await;
     // One at a time: all others are put off again and again.
-    let running = node.engine("host:1:a", &busy(), 1).start();
+    let running = node.start();
     let mut ids = Vec::new();
     for _ in 0..20 {
         ids.push(node.publish(&sink.url("/"), &[], "x").await);

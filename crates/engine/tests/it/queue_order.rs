@@ -183,7 +183,7 @@ async fn a_deleted_queue_delivers_nothing(db: TestDb) {
 async fn two_processes_keep_one_order(db: TestDb) {
     let (one, two) = (Node::new(&db).await, Node::new(&db).await);
     let sink = Sink::start(|_, before| says(if before == 0 { 500 } else { 200 })).await;
-    let running = [one.start(), two.engine("host:2:b", &crate::queue_rig::busy(), 64).start()];
+    let running = [one.start(), two.engine("host:2:b", &crate::queue_rig::busy()).start()];
     for number in 0..20 {
         let node = if number % 2 == 0 { &one } else { &two };
         node.publish(&sink.url("/"), &[QUEUE, AT_ONCE], &format!("{number:03}")).await;

@@ -33,6 +33,8 @@ use crate::support::{REMEMBER, engine, policy};
 
 /// No case waits for it.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// Deliveries that a node makes to one destination at the same moment.
+const AT_A_PLACE: u32 = 64;
 pub const WINDOW: Duration = Duration::from_secs(600);
 pub const KEYS: (&str, &str) = ("sig_current", "sig_next");
 
@@ -191,6 +193,7 @@ pub struct Node {
     gates: Arc<Gates>,
     recent: Arc<Recent>,
     hand: Arc<Hand>,
+    traffic: Arc<Traffic>,
     ids: Ids,
 }
 
@@ -207,19 +210,24 @@ impl Node {
     /// A process that knows no more than where the database is.
     pub async fn at_url(url: &str) -> Self {
         let store = Store::open(url, 4).await.expect("the store opens");
-        Self::over(store, Clock::System, Guard::off(), Guard::off())
+        Self::over(store, Clock::System, Guard::off(), Guard::off(), AT_A_PLACE)
+    }
+
+    /// A process that makes so many deliveries to one destination at the same moment.
+    pub async fn with_room(db: &TestDb, at_once: u32) -> Self {
+        Self::over(db.open().await, Clock::System, Guard::off(), Guard::off(), at_once)
     }
 
     pub async fn guarded(db: &TestDb, clock: Clock, guard: Guard) -> Self {
-        Self::over(db.open().await, clock, guard, Guard::off())
+        Self::over(db.open().await, clock, guard, Guard::off(), AT_A_PLACE)
     }
 
     /// A process that is asked at the door as well.
     pub async fn strict(db: &TestDb) -> Self {
-        Self::over(db.open().await, Clock::System, Guard::default(), Guard::default())
+        Self::over(db.open().await, Clock::System, Guard::default(), Guard::default(), AT_A_PLACE)
     }
 
-    fn over(store: Store, clock: Clock, guard: Guard, door: Guard) -> Self {
+    fn over(store: Store, clock: Clock, guard: Guard, door: Guard, at_once: u32) -> Self {
         let (gates, recent) = (Arc::<Gates>::default(), Arc::<Recent>::default());
         let ids = Ids::random(clock);
         let fixed = Some((KEYS.0.to_owned(), KEYS.1.to_owned()));
@@ -233,15 +241,17 @@ impl Node {
             QueueRules { dedup_window: WINDOW, keep: REMEMBER, guard: door },
         );
         let hand = Arc::<Hand>::default();
-        let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
-        Self { store, clock, messages, guard, gates, recent, hand, ids }
+        let traffic = Arc::new(Traffic::new(at_once));
+        let messages = messages.handing_to(Arc::clone(&hand)).minding(Arc::clone(&traffic));
+        let messages = Arc::new(messages);
+        Self { store, clock, messages, guard, gates, recent, hand, traffic, ids }
     }
 
     pub fn fresh_id(&self) -> Uuid {
         self.ids.uuid()
     }
 
-    pub fn engine(&self, worker: &str, policy: &LanePolicy, at_once: u32) -> Engine {
+    pub fn engine(&self, worker: &str, policy: &LanePolicy) -> Engine {
         let courier = Courier::new(CourierConfig {
             max_timeout: TIMEOUT,
             connect_timeout: TIMEOUT,
@@ -258,7 +268,7 @@ impl Node {
             courier: Arc::new(courier),
             workers: Arc::new(workers),
             keys: Arc::clone(&self.messages.keys),
-            traffic: Traffic::new(at_once),
+            traffic: Arc::clone(&self.traffic),
             gates: Arc::clone(&self.gates),
             recent: Arc::clone(&self.recent),
             keep: REMEMBER,
@@ -274,7 +284,7 @@ impl Node {
     }
 
     pub fn start(&self) -> Running {
-        self.engine("host:1:a", &busy(), 64).start()
+        self.engine("host:1:a", &busy()).start()
     }
 
     pub async fn try_publish(&self, publish: Publish) -> Result<Published, QueueError> {
@@ -390,5 +400,5 @@ pub const AT_ONCE: (&str, &str) = ("Upstash-Retry-Delay", "1");
 
 /// What callers may do with messages, for cases that are about something else.
 pub fn messages(store: &Store) -> Arc<Messages> {
-    Node::over(store.clone(), Clock::System, Guard::off(), Guard::off()).messages
+    Node::over(store.clone(), Clock::System, Guard::off(), Guard::off(), AT_A_PLACE).messages
 }

@@ -68,10 +68,8 @@ async fn a_tick_fires_once_with_two_processes(db: TestDb) {
         // Just after the tick: whatever is due is due now.
         let now = minute(tick).plus(Duration::from_secs(1));
         let (one, two) = (at(&db, now).await, at(&db, now).await);
-        let running = [
-            one.engine("host:1:a", &busy(), 64).start(),
-            two.engine("host:2:b", &busy(), 64).start(),
-        ];
+        let running =
+            [one.engine("host:1:a", &busy()).start(), two.engine("host:2:b", &busy()).start()];
         fired(&one, usize::try_from(tick).unwrap()).await;
         one.all_ended().await;
         stop_all(running).await;
@@ -89,7 +87,7 @@ async fn a_tick_fires_once_with_two_processes(db: TestDb) {
 /// Runs a process an hour later, until a message of its own has come through.
 async fn an_hour_later(db: &TestDb, sink: &Sink) -> Node {
     let later = at(db, minute(60)).await;
-    let running = later.engine("host:1:a", &busy(), 64).start();
+    let running = later.engine("host:1:a", &busy()).start();
     // Timers are claimed as well by then: the marker is one itself.
     let marker = NewSchedule {
         spec: spec(&[("Upstash-Schedule-Id", "marker"), ("Upstash-Cron", "* * * * *")]),
@@ -234,7 +232,7 @@ async fn a_firing_that_was_given_up_is_not_the_last(db: TestDb) {
     assert_eq!(claimed.len(), 1);
     db.last_heard(claimed[0].id, now.minus(HOUR)).await;
     let last = LanePolicy { max_attempts: 1, ..busy() };
-    let rescuer = Rescuer::new(Arc::new(later.engine("host:1:a", &last, 64)));
+    let rescuer = Rescuer::new(Arc::new(later.engine("host:1:a", &last)));
     assert_eq!(rescuer.sweep_lane(&Lane::TIMERS, &last, now).await.unwrap().rescued, 1);
     let schedule = later.messages.schedule("s").await.unwrap();
     assert_eq!(schedule.next_at, Some(minute(2)));

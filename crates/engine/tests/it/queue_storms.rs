@@ -39,7 +39,7 @@ async fn dies_when(db: &TestDb, worker: &'static str, sink: &Sink, heard: usize)
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let node = Node::at_url(&url).await;
-            let running = node.engine(worker, &short_lease(), 64).start();
+            let running = node.engine(worker, &short_lease()).start();
             sink.until_heard(enough).await;
             // Still running: nobody says goodbye.
             std::mem::forget(running);
@@ -84,7 +84,7 @@ async fn what_a_dead_process_held_is_delivered_by_the_next(db: TestDb) {
         node.assert_nothing_is_forgotten().await;
     }
     gate.open();
-    let running = node.engine("host:9:z", &short_lease(), 64).start();
+    let running = node.engine("host:9:z", &short_lease()).start();
     let counts = node.all_ended().await;
     stop(running).await;
     assert_eq!((counts["delivered"], counts["failed"]), (54, 6));
@@ -112,7 +112,7 @@ async fn lapses_are_no_retries(db: TestDb) {
     for worker in ["host:1:a", "host:2:b"] {
         dies_when(&db, worker, &sink, 1).await;
     }
-    let running = node.engine("host:9:z", &short_lease(), 64).start();
+    let running = node.engine("host:9:z", &short_lease()).start();
     node.ended(id, State::Delivered).await;
     stop(running).await;
     let expected = [Logged::Lapsed, Logged::Lapsed, Logged::Error, Logged::Delivered];
@@ -133,7 +133,7 @@ async fn a_message_that_takes_workers_down_is_given_up(db: TestDb) {
     .await;
     let id = node.publish(&sink.url("/"), &[AT_ONCE], "x").await;
     let running = node.start();
-    let rescue = node.engine("host:2:b", &busy(), 64);
+    let rescue = node.engine("host:2:b", &busy());
     let rescuer = tashika_engine::Rescuer::new(Arc::new(rescue));
     for lapse in 0..=LAPSES_MAX {
         sink.until_heard(lapse as usize + 1).await;
@@ -170,7 +170,7 @@ async fn a_worker_that_was_thought_dead_changes_nothing(db: TestDb) {
     let running = node.start();
     sink.until_heard(1).await;
     node.messages.pause_flow("k", true).await.unwrap();
-    let rescue = node.engine("host:2:b", &busy(), 64);
+    let rescue = node.engine("host:2:b", &busy());
     let rescuer = tashika_engine::Rescuer::new(Arc::new(rescue));
     let lane = tashika_domain::Lane::DELIVERIES;
     until("a lease that can be taken away", async || {
@@ -243,15 +243,15 @@ async fn the_sum_is_right_at_any_moment(db: TestDb) {
 }
 
 async fn a_slow_destination_does_not_delay_another(db: TestDb) {
-    let (node, gate) = (Node::new(&db).await, Gate::closed());
+    // Far less than the lane would do at once.
+    let (node, gate) = (Node::with_room(&db, 8).await, Gate::closed());
     let slow = Sink::start({
         let gate = gate.clone();
         move |_, _| says(200).behind(&gate)
     })
     .await;
     let fast = Sink::fine().await;
-    // Far less than the lane would do at once.
-    let running = node.engine("host:1:a", &busy(), 8).start();
+    let running = node.start();
     for _ in 0..20 {
         let batch = (0..100).map(|_| publish(&slow.url("/"), &[], "slow")).collect();
         node.messages.publish_all(batch).await.unwrap();
@@ -316,7 +316,7 @@ async fn what_is_over_is_pruned_and_nothing_else(db: TestDb) {
     node.ended(good, State::Delivered).await;
     stop(running).await;
     let later = Node::ahead(&db, HOUR * 24 * 8).await;
-    let pruner = tashika_engine::Pruner::new(Arc::new(later.engine("host:1:a", &busy(), 64)));
+    let pruner = tashika_engine::Pruner::new(Arc::new(later.engine("host:1:a", &busy())));
     assert_eq!(pruner.run_once().await.unwrap().messages, 1);
     let left: BTreeSet<_> = later.all().await.iter().map(|message| message.id).collect();
     assert_eq!(left, BTreeSet::from([bad, live]));

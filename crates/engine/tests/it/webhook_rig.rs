@@ -107,7 +107,7 @@ impl Rig {
             courier: Arc::new(courier),
             workers: Arc::new(workers.unwrap()),
             keys: Arc::new(KeyRing::new(self.store.clone(), None)),
-            traffic: Traffic::new(64),
+            traffic: Arc::new(Traffic::new(64)),
             gates: Arc::new(Gates::default()),
             recent: Arc::new(Recent::default()),
             keep: REMEMBER,

@@ -2,7 +2,7 @@
 
 use tashika_domain::changes::{Lease, LetGo, Release, Settle};
 use tashika_domain::effect::{self, Effect, FIRST_FENCE, Verdict};
-use tashika_domain::message::{Draft, Event, Held, Message, State, cancel};
+use tashika_domain::message::{Begin, Draft, Event, Held, Message, State, cancel};
 use tashika_domain::outcome::Reason;
 use tashika_domain::{Lane, Status, Write};
 use tashika_store::{EffectCount, EffectFilter, Store};
@@ -31,7 +31,8 @@ const WORKER: &str = "host:1:a";
 /// A message in the hands of a worker since its creation.
 async fn held(store: &Store, number: u64) -> (Message, Effect) {
     let (message, _) = plain(number);
-    let draft = Draft { held_by: Some(WORKER.into()), ..draft(number, (*message.asked).clone()) };
+    let draft =
+        Draft { begin: Begin::InHand(WORKER.into()), ..draft(number, (*message.asked).clone()) };
     let message = accepted(store, draft).await;
     let effect = message.in_hand().expect("it is in hand");
     (message, effect)

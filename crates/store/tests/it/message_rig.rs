@@ -8,7 +8,7 @@ use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::message::group::{Endpoint, Group};
 use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::message::schedule::Schedule;
-use tashika_domain::message::{Draft, LogLine, Logged, Message, Response, State, accept};
+use tashika_domain::message::{Begin, Draft, LogLine, Logged, Message, Response, State, accept};
 use tashika_domain::{Changes, Write};
 use tashika_store::{MessageFilter, Store};
 use uuid::Uuid;
@@ -63,7 +63,7 @@ pub fn draft(number: u64, asked: Asked) -> Draft {
         traceparent: Some("00-trace".into()),
         now: millis(i64::try_from(number).unwrap()),
         expires_at: at(FOREVER),
-        held_by: None,
+        begin: Begin::Due,
     }
 }
 

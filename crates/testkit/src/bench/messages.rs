@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tashika_domain::message::{Asked, Draft, accept};
+use tashika_domain::message::{Asked, Begin, Draft, accept};
 use tashika_domain::{Changes, Timestamp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -402,7 +402,7 @@ async fn write(
                 traceparent: None,
                 now,
                 expires_at,
-                held_by: None,
+                begin: Begin::Due,
             });
             changes.extend(message);
         }

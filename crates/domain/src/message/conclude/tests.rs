@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::message::asked::{Asked, Callback, Flow, Headers, Method};
-use crate::message::{Draft, accept, cancel, public_id};
+use crate::message::{Begin, Draft, accept, cancel, public_id};
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_100_000_000);
 
@@ -22,7 +22,7 @@ fn message(asked: Asked) -> Message {
         traceparent: Some("00-trace".into()),
         now: created,
         expires_at: created,
-        held_by: None,
+        begin: Begin::Due,
     });
     Message { state: State::Ready, ..message }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::message::asked::Asked;
-use crate::message::{Draft, PARKED, accept};
+use crate::message::{Begin, Draft, PARKED, accept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,7 +33,7 @@ fn waiting(count: u128, queue: Option<&str>, flow: Option<&Flow>) -> Vec<Message
             traceparent: None,
             now: at(0),
             expires_at: at(0),
-            held_by: None,
+            begin: Begin::Due,
         });
         message
     };

@@ -54,6 +54,7 @@ struct Node {
     gates: Arc<Gates>,
     recent: Arc<Recent>,
     hand: Arc<Hand>,
+    traffic: Arc<Traffic>,
 }
 
 impl Play for Scene {
@@ -125,8 +126,9 @@ fn node(scene: &Arc<Scene>, birth: &Birth<'_>, number: usize) -> anyhow::Result<
         rules,
     );
     let hand = Arc::<Hand>::default();
-    let messages = Arc::new(messages.handing_to(Arc::clone(&hand)));
-    Ok(Node { store, messages, gates, recent, hand })
+    let traffic = Arc::new(Traffic::new(scene.swarm.destination_concurrency));
+    let messages = messages.handing_to(Arc::clone(&hand)).minding(Arc::clone(&traffic));
+    Ok(Node { store, messages: Arc::new(messages), gates, recent, hand, traffic })
 }
 
 /// The real engine of a node, speaking to the consumers of the world.
@@ -148,7 +150,7 @@ fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node) -> Engine {
         workers: Arc::clone(&courier),
         courier,
         keys: Arc::clone(&node.messages.keys),
-        traffic: Traffic::new(swarm.destination_concurrency),
+        traffic: Arc::clone(&node.traffic),
         gates: Arc::clone(&node.gates),
         recent: Arc::clone(&node.recent),
         keep: KEEP,
