@@ -41,10 +41,11 @@ pub struct Dispatcher {
 struct LaneState {
     policy: LanePolicy,
     pace: Option<Pace>,
-    /// Ours, not started.
-    queue: VecDeque<Waiting>,
-    /// How many of them were claimed.
-    claimed: usize,
+    /// Ours, not started: claimed, and born in our hands.
+    claimed: VecDeque<Waiting>,
+    born: VecDeque<Waiting>,
+    /// Who comes next, if there are both.
+    born_next: bool,
     running: usize,
     /// Work may be waiting in the store.
     hungry: bool,
@@ -63,7 +64,16 @@ struct Waiting {
 impl LaneState {
     fn new(policy: LanePolicy, valve: Option<Arc<Valve>>) -> Self {
         let pace = policy.rate_per_sec.map(|rate| Pace::new(rate, 1));
-        Self { policy, pace, queue: VecDeque::new(), claimed: 0, running: 0, hungry: true, valve }
+        Self {
+            policy,
+            pace,
+            claimed: VecDeque::new(),
+            born: VecDeque::new(),
+            born_next: false,
+            running: 0,
+            hungry: true,
+            valve,
+        }
     }
 
     fn is_closed(&self, now: Timestamp) -> bool {
@@ -72,23 +82,29 @@ impl LaneState {
 
     /// How much to claim: a batch, when at most half of one is left.
     fn room(&self) -> usize {
-        let batch = self.policy.batch;
-        if self.claimed > batch / 2 { 0 } else { batch - self.claimed }
+        let (batch, left) = (self.policy.batch, self.claimed.len());
+        if left > batch / 2 { 0 } else { batch - left }
     }
 
     fn wants_more(&self, now: Timestamp) -> bool {
         self.hungry && self.room() > 0 && !self.is_closed(now)
     }
 
-    fn push(&mut self, waiting: Waiting) {
-        self.claimed += usize::from(waiting.place.is_none());
-        self.queue.push_back(waiting);
+    fn has_waiting(&self) -> bool {
+        !self.claimed.is_empty() || !self.born.is_empty()
     }
 
+    /// In turns: a claim may bring a thousand that only have to be put off again, and who comes now for another
+    /// destination should not wait for all of them.
     fn pop(&mut self) -> Option<Waiting> {
-        let waiting = self.queue.pop_front()?;
-        self.claimed -= usize::from(waiting.place.is_none());
-        Some(waiting)
+        let born_next = self.born_next;
+        self.born_next = !born_next;
+        let (first, second) = if born_next {
+            (&mut self.born, &mut self.claimed)
+        } else {
+            (&mut self.claimed, &mut self.born)
+        };
+        first.pop_front().or_else(|| second.pop_front())
     }
 }
 
@@ -169,7 +185,7 @@ impl Dispatcher {
         self.engine.held.add(std::slice::from_ref(&effect), effect.created_at, policy.lease);
         if let Some(state) = self.lanes.get_mut(&effect.lane) {
             let clearance = Some(Clearance::Send);
-            state.push(Waiting { effect, clearance, place: Some(place) });
+            state.born.push_back(Waiting { effect, clearance, place: Some(place) });
         }
     }
 
@@ -220,7 +236,7 @@ impl Dispatcher {
         }
         let clearances = clear(&engine, &effects).await;
         for (effect, clearance) in effects.into_iter().zip(clearances) {
-            state.push(Waiting { effect, clearance, place: None });
+            state.claimed.push_back(Waiting { effect, clearance, place: None });
         }
         Ok(())
     }
@@ -239,7 +255,7 @@ impl Dispatcher {
                 .lanes
                 .iter()
                 .filter(|(lane, state)| {
-                    !state.queue.is_empty()
+                    state.has_waiting()
                         && state.running < state.policy.concurrency
                         && !held_up.contains(lane)
                         && !state.is_closed(now)
@@ -294,7 +310,7 @@ impl Dispatcher {
         }
         let now = self.engine.clock.now();
         for state in self.lanes.values_mut() {
-            for Waiting { effect, .. } in state.queue.drain(..) {
+            for Waiting { effect, .. } in state.claimed.drain(..).chain(state.born.drain(..)) {
                 let back = worker::given_back(&self.engine, &effect, now);
                 if let Err(error) = self.engine.store.commit(back).await {
                     tracing::warn!(%error, outbox_id = %effect.id, "left to its lease");

@@ -23,6 +23,7 @@ on_both!(
     a_holder_that_takes_long_stays_the_holder,
     what_is_in_hand_and_not_begun_goes_back_at_the_end,
     a_message_for_a_long_line_stands_behind_it_from_the_beginning,
+    a_message_in_hand_does_not_wait_for_all_that_was_claimed,
 );
 
 async fn a_delivered_message_leaves_no_effect_behind(db: TestDb) {
@@ -239,4 +240,34 @@ async fn a_message_for_a_long_line_stands_behind_it_from_the_beginning(db: TestD
     }
     stop(running).await;
     node.assert_nothing_is_forgotten().await;
+}
+
+async fn a_message_in_hand_does_not_wait_for_all_that_was_claimed(db: TestDb) {
+    let (node, gate) = (Node::new(&db).await, Gate::closed());
+    let sink = Sink::start({
+        let gate = gate.clone();
+        move |_, _| says(200).behind(&gate)
+    })
+    .await;
+    let mut published = Vec::new();
+    for _ in 0..50 {
+        published.push(node.publish(&sink.url("/old"), &[], "x").await);
+    }
+    let one_by_one = LanePolicy { concurrency: 1, batch: 200, ..busy() };
+    let running = node.engine("host:1:a", &one_by_one).start();
+    sink.until_heard(1).await;
+    let last = until("a place", async || {
+        let id = node.publish(&sink.url("/new"), &[], "x").await;
+        published.push(id);
+        node.effect_status(id).await.is_none().then_some(id)
+    })
+    .await;
+    gate.open();
+    for id in published {
+        node.ended(id, State::Delivered).await;
+    }
+    stop(running).await;
+    let heard = sink.heard();
+    let place = heard.iter().position(|heard| heard.message() == last).expect("it was delivered");
+    assert!(place <= 3, "{place} before it");
 }
