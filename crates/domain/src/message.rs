@@ -156,7 +156,9 @@ pub struct Message {
     /// Its name among the dead letters, while it is one.
     pub dlq_id: Option<String>,
     pub ended_at: Option<Timestamp>,
-    /// The answer, or what came instead of one, that a dead letter died of.
+    /// The attempt that ended it. It has no line of its own in the log.
+    pub last: Option<LastAttempt>,
+    /// What came of that attempt: the answer, or what there was instead of one.
     pub response: Option<Response>,
     /// In whose hands it is, while its effect has no row.
     pub held: Option<Held>,
@@ -168,6 +170,16 @@ pub struct Held {
     pub by: String,
     /// When the holder was last heard of.
     pub at: Timestamp,
+}
+
+/// The attempt that ended a message, beside what the message itself says of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastAttempt {
+    /// Its place among the lines of the log.
+    pub id: Uuid,
+    pub started_at: Timestamp,
+    /// Attempts before it.
+    pub retried: u32,
 }
 
 /// What came back from a destination.
@@ -213,7 +225,8 @@ pub fn parse_id(name: &str) -> Option<Uuid> {
     Uuid::try_parse(hex).ok()
 }
 
-/// A line of a message's log: one attempt, or another thing that happened to it.
+/// A line of a message's log: one attempt, or another thing that happened to it. The attempt that ends a message is
+/// written with the message ([`LastAttempt`]), all others have rows of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogLine {
     pub id: Uuid,
@@ -323,6 +336,7 @@ pub fn accept(draft: Draft) -> (Message, Changes) {
         dedup_key: dedup_key.filter(|_| !mutant::on(Mutant::DedupKeyNotStored)),
         dlq_id: None,
         ended_at: None,
+        last: None,
         response: None,
         held: holder.map(|by| Held { by, at: now }),
     };

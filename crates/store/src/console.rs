@@ -34,6 +34,10 @@ pub struct Newest {
     pub id: Option<Uuid>,
 }
 
+/// Messages once more, by the attempts that ended them.
+const LAST_ATTEMPTS: &str = "select 'last_attempts' as name, (select last_attempt_id from messages
+    where last_attempt_id is not null order by last_attempt_id desc limit 1) as id";
+
 /// Tables whose ids begin with their time, so that the last one is the newest.
 const WATCHED: [&str; 12] = [
     "payments",
@@ -81,6 +85,7 @@ pub enum Listed {
     Messages,
     DeadLetters,
     MessageLog,
+    LastAttempts,
     Payments,
     Cases,
     Alerts,
@@ -97,6 +102,7 @@ impl Listed {
             Self::Messages => ("messages", "true"),
             Self::DeadLetters => ("messages", "dlq_id is not null"),
             Self::MessageLog => ("message_log", "true"),
+            Self::LastAttempts => ("messages", "last_attempt_id is not null"),
             Self::Payments => ("payments", "true"),
             Self::Cases => ("cases", "true"),
             Self::Alerts => ("alerts", "true"),
@@ -104,6 +110,11 @@ impl Listed {
             Self::AuditLogs => ("audit_logs", "true"),
             Self::Races => ("race_conditions", "true"),
         }
+    }
+
+    /// By what its rows are in order.
+    const fn id(self) -> &'static str {
+        if matches!(self, Self::LastAttempts) { "last_attempt_id" } else { "id" }
     }
 }
 
@@ -185,7 +196,8 @@ impl Store {
                 "select '{table}' as name, (select id from {table} order by id desc limit 1) as id"
             )
         });
-        self.query(parts.join(" union all "), vec![], |row| {
+        let sql = format!("{} union all {LAST_ATTEMPTS}", parts.join(" union all "));
+        self.query(sql, vec![], |row| {
             let read = Reader::named(row, "newest", "name");
             Ok(Newest { table: read.text("name")?, id: read.opt_uuid("id")? })
         })
@@ -246,18 +258,17 @@ impl Store {
         before: Option<Uuid>,
         rows: i64,
     ) -> Result<Option<Uuid>, StoreError> {
-        let (table, which) = list.rows();
+        let ((table, which), id) = (list.rows(), list.id());
         let mut params = vec![Param::Int(rows)];
-        let mut condition = "";
+        let mut condition = String::new();
         if let Some(before) = before {
             params.push(Param::Uuid(before));
-            condition = "and id < $2";
+            condition = format!("and {id} < $2");
         }
         let sql = format!(
-            "select id from {table} where {which} {condition} order by id desc limit 1 offset $1"
+            "select {id} from {table} where {which} {condition} order by {id} desc limit 1 offset $1"
         );
-        let found =
-            self.query(sql, params, move |row| Reader::by_uuid(row, table, "id").uuid("id"));
+        let found = self.query(sql, params, move |row| Reader::by_uuid(row, table, id).uuid(id));
         Ok(found.await?.pop())
     }
 }

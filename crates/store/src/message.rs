@@ -7,7 +7,9 @@ use tashika_domain::Timestamp;
 use tashika_domain::changes::LetGo;
 use tashika_domain::effect::EffectId;
 use tashika_domain::message::asked::{Asked, WORKER, host_of, path_of};
-use tashika_domain::message::{Held, Logged, Message, State, effect_in_hand};
+use tashika_domain::message::{
+    Held, LastAttempt, Logged, Message, Response, State, effect_in_hand,
+};
 use uuid::Uuid;
 
 use crate::cell::Cell;
@@ -38,7 +40,7 @@ const FIXED: [Column; 16] = [
     ("traceparent", Kind::Text),
 ];
 
-const CHANGING: [Column; 9] = [
+const CHANGING: [Column; 12] = [
     ("version", Kind::Int),
     ("state", Kind::Text),
     ("due_at", Kind::Time),
@@ -48,6 +50,9 @@ const CHANGING: [Column; 9] = [
     ("response", Kind::Json),
     ("held_by", Kind::Text),
     ("held_at", Kind::Time),
+    ("last_attempt_id", Kind::Uuid),
+    ("last_started_at", Kind::Time),
+    ("last_retried", Kind::Int),
 ];
 
 static TABLE: Lazy = Lazy::new(|| Table::new("messages", &FIXED, &CHANGING).unique(Key::Message));
@@ -95,6 +100,9 @@ impl Kept for Message {
             self.response.as_ref().map_or(Cell::Null, json),
             self.held.as_ref().map(|held| held.by.as_str()).into(),
             self.held.as_ref().map(|held| held.at).into(),
+            self.last.map_or(Cell::Null, |last| Cell::Uuid(last.id)),
+            self.last.map(|last| last.started_at).into(),
+            self.last.map_or(Cell::Null, |last| Cell::Int(i64::from(last.retried))),
         ]
     }
 
@@ -149,16 +157,26 @@ pub(crate) fn let_go_pg(rows: Vec<(Owner, &LetGo)>) -> Step<'_> {
     }
 }
 
+pub(crate) fn response(read: &Reader<'_>) -> Result<Option<Response>, StoreError> {
+    match read.opt_text("response")? {
+        Some(_) => Ok(Some(from_json(read, "response")?)),
+        None => Ok(None),
+    }
+}
+
 fn parse(row: &dyn Row) -> Result<Message, StoreError> {
     let read = Reader::by_uuid(row, "messages", "id");
     let asked: Asked = from_json(&read, "asked")?;
-    let response = match read.opt_text("response")? {
-        Some(_) => Some(from_json(&read, "response")?),
-        None => None,
-    };
     let held = match (read.opt_text("held_by")?, read.opt_time("held_at")?) {
         (Some(by), Some(at)) => Some(Held { by, at }),
         _ => None,
+    };
+    let last = match read.opt_uuid("last_attempt_id")? {
+        Some(id) => {
+            let started_at = read.time("last_started_at")?;
+            Some(LastAttempt { id, started_at, retried: read.number("last_retried")? })
+        }
+        None => None,
     };
     Ok(Message {
         id: read.uuid("id")?,
@@ -174,7 +192,8 @@ fn parse(row: &dyn Row) -> Result<Message, StoreError> {
         dedup_key: read.opt_text("dedup_key")?,
         dlq_id: read.opt_text("dlq_id")?,
         ended_at: read.opt_time("ended_at")?,
-        response,
+        last,
+        response: response(&read)?,
         held,
     })
 }

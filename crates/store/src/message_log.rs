@@ -1,4 +1,5 @@
-//! `message_log`: every attempt to deliver a message, and how it ended.
+//! `message_log`: every attempt to deliver a message, and how it ended. The last one of a message is told by the message's
+//! own row, and stands among these lines where it belongs.
 
 use tashika_domain::Timestamp;
 use tashika_domain::message::{LogLine, Logged};
@@ -7,7 +8,7 @@ use uuid::Uuid;
 use crate::Store;
 use crate::cell::Cell;
 use crate::error::StoreError;
-use crate::message::{MessageFilter, from_json, json};
+use crate::message::{MessageFilter, Order, json, response};
 use crate::row::{Param, Reader, Row};
 use crate::table::{Column, Kept, Kind, Lazy, Table};
 
@@ -53,10 +54,6 @@ impl Kept for LogLine {
 
 fn parse(row: &dyn Row) -> Result<LogLine, StoreError> {
     let read = Reader::by_uuid(row, "message_log", "id");
-    let response = match read.opt_text("response")? {
-        Some(_) => Some(from_json(&read, "response")?),
-        None => None,
-    };
     Ok(LogLine {
         id: read.uuid("id")?,
         message_id: read.uuid("message_id")?,
@@ -65,9 +62,16 @@ fn parse(row: &dyn Row) -> Result<LogLine, StoreError> {
         started_at: read.time("started_at")?,
         retried: read.number("retried")?,
         next_at: read.opt_time("next_at")?,
-        response,
+        response: response(&read)?,
     })
 }
+
+/// A line as the row of its message tells it.
+const LAST: &str = "
+    select m.last_attempt_id as id, m.id as message_id, m.ended_at as at, m.state as what,
+           m.last_started_at as started_at, m.last_retried as retried,
+           cast(null as timestamptz) as next_at, cast(m.response as text) as response
+      from messages m";
 
 impl Store {
     /// A page of lines about messages that the filter names. Its time is that of the lines, from the
@@ -77,22 +81,43 @@ impl Store {
         filter: &MessageFilter,
         limit: i64,
     ) -> Result<Vec<LogLine>, StoreError> {
-        let mut chosen = filter.conditions(self.dialect());
-        let logged = filter.logged.iter().map(|what| what.as_str().into()).collect();
-        chosen.any("l.what = ?", logged);
-        chosen.add("l.at >=", filter.from);
-        chosen.add("l.started_at <=", filter.to);
-        chosen.add("l.id >=", filter.since.map(Param::Uuid));
-        let (conditions, params) = chosen.page("l.id", filter.after, filter.order, limit);
         let columns = FIXED.map(|(name, kind)| match kind {
             Kind::Json => format!("cast(l.{name} as text) as {name}"),
             _ => format!("l.{name} as {name}"),
         });
-        let sql = format!(
-            "select {} from message_log l join messages m on m.id = l.message_id {conditions}",
+        let rows = format!(
+            "select {} from message_log l join messages m on m.id = l.message_id",
             columns.join(", ")
         );
-        self.query(sql, params, parse).await
+        let names = ["l.id", "l.what", "l.at", "l.started_at"];
+        let mut lines = self.lines(&rows, names, filter, limit).await?;
+        let names = ["m.last_attempt_id", "m.state", "m.ended_at", "m.last_started_at"];
+        lines.extend(self.lines(LAST, names, filter, limit).await?);
+        lines.sort_unstable_by_key(|line| line.id);
+        if filter.order == Order::NewestFirst {
+            lines.reverse();
+        }
+        lines.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(lines)
+    }
+
+    /// A page of lines from one of the two places. `names`: what a line's id, its kind, its end and its beginning are called there.
+    async fn lines(
+        &self,
+        rows: &str,
+        [id, what, at, started_at]: [&str; 4],
+        filter: &MessageFilter,
+        limit: i64,
+    ) -> Result<Vec<LogLine>, StoreError> {
+        let mut chosen = filter.conditions(self.dialect());
+        let logged = filter.logged.iter().map(|what| what.as_str().into()).collect();
+        chosen.any(&format!("{what} = ?"), logged);
+        chosen.add(&format!("{at} >="), filter.from);
+        chosen.add(&format!("{started_at} <="), filter.to);
+        chosen.add(&format!("{id} >="), filter.since.map(Param::Uuid));
+        chosen.require(&format!("{id} is not null"));
+        let (conditions, params) = chosen.page(id, filter.after, filter.order, limit);
+        self.query(format!("{rows} {conditions}"), params, parse).await
     }
 
     /// How many workers have disappeared over a message.

@@ -97,6 +97,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0013_in_hand.sqlite.sql"),
         postgres: include_str!("../migrations/0013_in_hand.pg.sql"),
     },
+    Migration {
+        version: 14,
+        name: "last_attempt",
+        sqlite: include_str!("../migrations/0014_last_attempt.sqlite.sql"),
+        postgres: include_str!("../migrations/0014_last_attempt.pg.sql"),
+    },
 ];
 
 /// The newest schema version this binary knows.

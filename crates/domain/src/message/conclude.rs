@@ -17,7 +17,9 @@ use crate::outcome::Reason;
 use crate::time::Timestamp;
 
 use super::delay::{Expression, default_wait};
-use super::{CANCELLED, Event, LogLine, Logged, Message, PARKED, Response, State, callback};
+use super::{
+    CANCELLED, Event, LastAttempt, LogLine, Logged, Message, PARKED, Response, State, callback,
+};
 
 /// Workers that may disappear over one message before it is given up.
 pub const LAPSES_MAX: u32 = 25;
@@ -50,7 +52,7 @@ pub struct Attempted {
     pub in_doubt: bool,
     pub started_at: Timestamp,
     pub now: Timestamp,
-    /// Names the log line; callbacks are named after it.
+    /// Its place in the log; callbacks are named after it.
     pub id: Uuid,
     /// When effects may be pruned that are created now, once they are settled.
     pub expires_at: Timestamp,
@@ -77,16 +79,13 @@ pub struct Concluded {
 pub fn conclude(message: &Message, attempt: &Attempted) -> Concluded {
     if mutant::on(Mutant::CancelOverwritten) && attempt.came == Came::Delivered {
         let after = Message { state: State::Delivered, ..message.after(Event::Deliver) };
-        return ended(message, after, Logged::Delivered, attempt);
+        return ended(message, after, attempt);
     }
     if message.state != State::Ready {
         return beside(message, attempt);
     }
     match attempt.came {
-        Came::Delivered => {
-            let after = message.ended(Event::Deliver, attempt.now);
-            ended(message, after, Logged::Delivered, attempt)
-        }
+        Came::Delivered => ended(message, message.ended(Event::Deliver, attempt.now), attempt),
         Came::Lapsed if attempt.lapses < LAPSES_MAX => again(message, attempt, attempt.now),
         Came::Lapsed | Came::Never => given_up(message, attempt),
         Came::Again { retry_in } => {
@@ -159,11 +158,10 @@ fn again(message: &Message, attempt: &Attempted, run_at: Timestamp) -> Concluded
 fn given_up(message: &Message, attempt: &Attempted) -> Concluded {
     let mut after = message.ended(Event::GiveUp, attempt.now);
     after.dlq_id = Some(dlq_id(message.id, attempt.now));
-    after.response = Some(attempt.response.clone());
     if attempt.reopen {
         after.dedup_key = None;
     }
-    ended(message, after, Logged::Failed, attempt)
+    ended(message, after, attempt)
 }
 
 /// The name of a dead letter: the moment, and enough of the message's id to tell it from others.
@@ -172,8 +170,12 @@ fn dlq_id(id: Uuid, now: Timestamp) -> String {
     format!("{}-{}", now.as_millis(), low & 0xffff_ffff_ffff)
 }
 
-fn ended(message: &Message, after: Message, what: Logged, attempt: &Attempted) -> Concluded {
-    let mut changes = log(message, what, None, attempt);
+/// The attempt was the last: the message itself tells of it.
+fn ended(message: &Message, mut after: Message, attempt: &Attempted) -> Concluded {
+    let &Attempted { id, started_at, .. } = attempt;
+    after.last = Some(LastAttempt { id, started_at, retried: attempt.retried() });
+    after.response = Some(attempt.response.clone());
+    let mut changes = Changes::new();
     if !mutant::on(Mutant::CallbackForgotten) {
         changes.extend(callback::after_attempt(message, attempt));
     }

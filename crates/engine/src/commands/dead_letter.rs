@@ -23,7 +23,6 @@ fn is_plain(filter: &MessageFilter) -> bool {
 }
 
 impl Messages {
-    /// A page of dead letters.
     /// How far back one page of dead letters looks, where their order alone does not find them. `None`:
     /// to the end.
     pub async fn letters_back(&self, filter: &MessageFilter) -> Result<Option<Uuid>, QueueError> {
@@ -33,19 +32,22 @@ impl Messages {
         Ok(self.store.row_before(Listed::DeadLetters, filter.after, LOOK).await?)
     }
 
-    /// The same for what happened to messages: lines of the log and messages are looked through
-    /// together, as far back as the shorter look goes.
+    /// The same for what happened to messages: lines of the log, last attempts and messages are looked
+    /// through together, as far back as the shortest look goes.
     pub async fn events_back(&self, filter: &MessageFilter) -> Result<Option<Uuid>, QueueError> {
         let every = filter.logged.len() == Logged::ALL.len();
         let unlogged = MessageFilter { logged: Vec::new(), ..filter.clone() };
         if (every && is_plain(&unlogged)) || !filter.ids.is_empty() {
             return Ok(None);
         }
-        let lines = self.store.row_before(Listed::MessageLog, filter.after, LOOK).await?;
-        let messages = self.store.row_before(Listed::Messages, filter.after, LOOK).await?;
-        Ok(lines.max(messages))
+        let mut back = None;
+        for list in [Listed::MessageLog, Listed::LastAttempts, Listed::Messages] {
+            back = back.max(self.store.row_before(list, filter.after, LOOK).await?);
+        }
+        Ok(back)
     }
 
+    /// A page of dead letters.
     pub async fn dead_letters(
         &self,
         filter: &MessageFilter,

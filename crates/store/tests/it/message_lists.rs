@@ -1,7 +1,7 @@
 //! Lists of messages: filters, pages, who waits where, and what is forgotten.
 
 use tashika_domain::message::asked::{Asked, Flow};
-use tashika_domain::message::{Draft, LogLine, Message, State};
+use tashika_domain::message::{Draft, LogLine, Logged, Message, State};
 use tashika_domain::{Timestamp, Write};
 use tashika_store::{MessageFilter, Order, Store};
 use uuid::Uuid;
@@ -18,6 +18,7 @@ on_both!(
     a_status_filters_dead_letters,
     pages_follow_each_other_in_both_orders,
     the_log_is_filtered_by_its_messages,
+    the_last_attempt_of_a_message_stands_among_the_lines,
     who_waits_comes_in_order_and_in_time,
     gates_with_somebody_waiting_are_found,
     places_in_queues_and_flows_are_counted,
@@ -220,6 +221,59 @@ async fn the_log_is_filtered_by_its_messages(db: Db) {
         assert_eq!(found, expected, "{filter:?}");
     }
     assert_eq!(store.message_log(&all(), 1).await.unwrap().len(), 1);
+}
+
+/// Messages that the attempts 14, 12 and 15 have ended, and the lines 10, 11 and 13. The third message ended when
+/// each attempt still had a line.
+async fn log_with_last_attempts(store: &Store) -> [Message; 3] {
+    let one = accepted(store, draft(1, asked())).await;
+    let [other, old] = [plain(2), plain(3)];
+    for (_, changes) in [&other, &old] {
+        store.commit(changes.clone()).await.unwrap();
+    }
+    let [other, old] = [other.0, old.0];
+    for (number, message) in [(10, one.id), (11, other.id), (13, one.id)] {
+        done(store, [Write::MessageLog(Box::new(line(number, message)))]).await;
+    }
+    let end = LogLine { what: Logged::Delivered, ..line(15, old.id) };
+    done(store, [Write::MessageLog(Box::new(end))]).await;
+    let failed = Message { dlq_id: Some("1-1".into()), ..tried(&other, State::Failed, 12) };
+    for ended in [over(&old, State::Delivered, 15), failed, tried(&one, State::Delivered, 14)] {
+        assert_eq!(update(store, &ended).await, Said::Done);
+    }
+    [one, other, old]
+}
+
+async fn the_last_attempt_of_a_message_stands_among_the_lines(db: Db) {
+    let store = db.open().await;
+    let [one, other, old] = log_with_last_attempts(&store).await;
+    let all = MessageFilter::default;
+    let oldest = || MessageFilter { order: Order::OldestFirst, ..all() };
+    for (filter, limit, expected) in [
+        (all(), 10, vec![15, 14, 13, 12, 11, 10]),
+        (oldest(), 10, vec![10, 11, 12, 13, 14, 15]),
+        (all(), 3, vec![15, 14, 13]),
+        (oldest(), 4, vec![10, 11, 12, 13]),
+        (MessageFilter { after: Some(id(13).0), ..all() }, 2, vec![12, 11]),
+        (MessageFilter { after: Some(id(12).0), ..oldest() }, 2, vec![13, 14]),
+        (MessageFilter { since: Some(id(12).0), ..all() }, 10, vec![15, 14, 13, 12]),
+        (MessageFilter { ids: vec![one.id], ..all() }, 10, vec![14, 13, 10]),
+        (MessageFilter { ids: vec![other.id, old.id], ..all() }, 10, vec![15, 12, 11]),
+        (MessageFilter { dead: true, ..all() }, 10, vec![12, 11]),
+        (MessageFilter { logged: vec![Logged::Delivered], ..all() }, 10, vec![15, 14]),
+        (MessageFilter { logged: vec![Logged::Failed], ..all() }, 10, vec![12]),
+        (MessageFilter { logged: vec![Logged::Error], ..all() }, 10, vec![13, 11, 10]),
+        (MessageFilter { from: Some(millis(14)), ..all() }, 10, vec![15, 14]),
+        (MessageFilter { to: Some(millis(11)), ..all() }, 10, vec![12, 11, 10]),
+    ] {
+        let found = store.message_log(&filter, limit).await.unwrap();
+        let found: Vec<Uuid> = found.iter().map(|line| line.id).collect();
+        let expected: Vec<Uuid> = expected.into_iter().map(|number| id(number).0).collect();
+        assert_eq!(found, expected, "{filter:?}");
+    }
+    let found = store.message_log(&MessageFilter { after: Some(id(15).0), ..all() }, 1).await;
+    let told = LogLine { what: Logged::Delivered, next_at: None, ..line(14, one.id) };
+    assert_eq!(found.unwrap(), [told], "all that a line tells");
 }
 
 fn queued(number: u64, queue: &str, not_before: Timestamp) -> Draft {

@@ -8,7 +8,9 @@ use tashika_domain::message::gate::{FlowControl, Queue};
 use tashika_domain::message::group::{Endpoint, Group};
 use tashika_domain::message::keys::SigningKeys;
 use tashika_domain::message::schedule::Schedule;
-use tashika_domain::message::{Begin, Draft, LogLine, Logged, Message, Response, State, accept};
+use tashika_domain::message::{
+    Begin, Draft, LastAttempt, LogLine, Logged, Message, Response, State, accept,
+};
 use tashika_domain::{Changes, Write};
 use tashika_store::{MessageFilter, Store};
 use uuid::Uuid;
@@ -90,6 +92,13 @@ pub async fn read(store: &Store, id: Uuid) -> Message {
 pub fn over(message: &Message, state: State, second: i64) -> Message {
     let version = message.version + 1;
     Message { state, version, ended_at: Some(at(second)), ..message.clone() }
+}
+
+/// A message that a last attempt ended, with the name that attempt has among the lines of the log.
+pub fn tried(message: &Message, state: State, number: u64) -> Message {
+    let LogLine { id, at, started_at, retried, response, .. } = line(number, message.id);
+    let last = Some(LastAttempt { id, started_at, retried });
+    Message { ended_at: Some(at), last, response, ..over(message, state, 0) }
 }
 
 /// A dead letter that died of a status.

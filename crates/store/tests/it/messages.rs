@@ -61,8 +61,9 @@ async fn a_message_reads_back_as_it_ended(db: Db) {
         let message = accepted(&store, draft(number, asked())).await;
         let after = match state {
             State::Failed => {
-                Message { response: line(1, message.id).response, ..dead(&message, 5, 0) }
+                Message { dlq_id: Some("1-1".into()), ..tried(&message, state, number) }
             }
+            State::Delivered => tried(&message, state, number),
             state if state.is_over() => over(&message, state, 5),
             state => Message { state, version: 2, due_at: at(77), ..message.clone() },
         };
@@ -125,6 +126,8 @@ async fn a_state_and_its_columns_belong_together(db: Db) {
         Message { ended_at: None, ..over(&message, State::Delivered, 5) },
         Message { ended_at: Some(at(5)), version: 2, ..message.clone() },
         Message { dlq_id: Some("1-1".into()), ..over(&message, State::Cancelled, 5) },
+        tried(&message, State::Cancelled, 5),
+        Message { ended_at: None, ..tried(&message, State::Ready, 5) },
     ] {
         assert_eq!(update(&store, &nonsense).await, Said::Rejected);
     }

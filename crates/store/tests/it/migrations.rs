@@ -29,7 +29,8 @@ async fn an_empty_database_is_migrated_once(db: Db) {
             "console",
             "lists",
             "spelled_checks",
-            "in_hand"
+            "in_hand",
+            "last_attempt"
         ]
     );
     assert_eq!(Store::migrate(&db.url()).await.unwrap(), Vec::<&str>::new());

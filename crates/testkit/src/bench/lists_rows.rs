@@ -42,8 +42,8 @@ impl Since {
 
 /// A table, its columns, and an expression over `n` for each.
 ///
-/// `@id`, `@at` are the row's id and time, `@id(x)` the id of the row `x`; `@no` is false, `@empty` no
-/// bytes, `@day` the day of a slot.
+/// `@id`, `@at` are the row's id and time, `@id(x)` the id of the row `x`, `@last` an id next to the row's
+/// own; `@no` is false, `@empty` no bytes, `@day` the day of a slot.
 type Filled = (&'static str, &'static [(&'static str, &'static str)]);
 
 const TABLES: [Filled; 13] = [
@@ -137,6 +137,9 @@ const TABLES: [Filled; 13] = [
             ("due_at", "@at"),
             ("dlq_id", "case when n % 2 = 0 then 'dlq-' || n end"),
             ("ended_at", "@at"),
+            ("last_attempt_id", "@last"),
+            ("last_started_at", "@at"),
+            ("last_retried", "1"),
         ],
     ),
     (
@@ -145,7 +148,7 @@ const TABLES: [Filled; 13] = [
             ("id", "@id"),
             ("message_id", "@id"),
             ("at", "@at"),
-            ("what", "case when n % 2 = 0 then 'failed' else 'delivered' end"),
+            ("what", "'error'"),
             ("started_at", "@at"),
             ("retried", "0"),
         ],
@@ -370,9 +373,11 @@ fn insert(database: Database, since: Since, (table, columns): &Filled) -> String
 fn expression(database: Database, since: Since, value: &str) -> String {
     let batch = format!("({} - (n - 1) / {PER_BATCH})", since.rows);
     let value = value.replace("@batch", &batch);
-    let value = match value.strip_prefix("@id(").and_then(|rest| rest.strip_suffix(')')) {
-        Some(row) => id(database, since, row),
-        None => value.replace("@id", &id(database, since, "n")),
+    let other = value.strip_prefix("@id(").and_then(|rest| rest.strip_suffix(')'));
+    let own = id(database, since, other.unwrap_or("n"));
+    let value = match other {
+        Some(_) => own,
+        None => value.replace("@last", &own.replace("a000", "b000")).replace("@id", &own),
     };
     let base = since.first;
     let (at, no, empty, day) = match database {

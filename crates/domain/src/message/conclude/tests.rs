@@ -65,15 +65,28 @@ fn written(concluded: &Concluded) -> Option<Message> {
     })
 }
 
-fn line(concluded: &Concluded) -> LogLine {
+/// The line of the log that the attempt wrote, if it wrote one.
+fn line_of(concluded: &Concluded) -> Option<LogLine> {
     let lines: Vec<&LogLine> = (concluded.changes.writes().iter())
         .filter_map(|write| match write {
             Write::MessageLog(line) => Some(&**line),
             _ => None,
         })
         .collect();
-    assert_eq!(lines.len(), 1, "every attempt is one line");
-    lines[0].clone()
+    assert!(lines.len() <= 1, "no attempt is two lines");
+    lines.first().map(|line| (*line).clone())
+}
+
+fn line(concluded: &Concluded) -> LogLine {
+    line_of(concluded).expect("the attempt is on record")
+}
+
+/// What an attempt that ended the message wrote into it, instead of a line.
+fn last(concluded: &Concluded) -> LastAttempt {
+    assert_eq!(line_of(concluded), None, "an attempt is on record once");
+    let after = written(concluded).expect("it is written");
+    assert_eq!(after.response.as_ref().map(|response| response.status), Some(500));
+    after.last.expect("the attempt is on record")
 }
 
 /// The messages that are told to others.
@@ -105,8 +118,9 @@ fn an_answer_that_is_fine_ends_it() {
     assert_eq!((after.state, after.version), (State::Delivered, before.version + 1));
     assert_eq!((after.ended_at, after.dlq_id), (Some(NOW), None));
     assert_eq!(after.dedup_key, before.dedup_key, "it keeps others out");
-    let line = line(&concluded);
-    assert_eq!((line.what, line.retried, line.next_at), (Logged::Delivered, 2, None));
+    let began = Timestamp::from_micros(NOW.as_micros() - 1);
+    let expected = LastAttempt { id: Uuid::from_u128(99), started_at: began, retried: 2 };
+    assert_eq!(last(&concluded), expected);
 }
 
 #[test]
@@ -166,13 +180,13 @@ fn it_is_given_up_when_retries_run_out() {
         let after = written(&concluded).expect("it is written");
         assert_eq!(after.state == State::Failed, over);
         assert_eq!(after.dlq_id.is_some(), over);
-        assert_eq!(after.response.is_some(), over);
+        assert_eq!((after.response.is_some(), after.last.is_some()), (over, over));
+        assert_eq!(line_of(&concluded).is_none(), over, "an attempt is on record once");
     }
     let never = conclude(&message(with_retries(3)), &attempt(Came::Never, 0));
     let after = written(&never).expect("it is written");
     assert_eq!((after.state, after.ended_at), (State::Failed, Some(NOW)));
-    assert_eq!(after.response.map(|response| response.status), Some(500));
-    assert_eq!(line(&never).what, Logged::Failed);
+    assert_eq!(last(&never).retried, 0);
 }
 
 #[test]
@@ -211,7 +225,7 @@ fn a_lapse_is_no_retry_and_too_many_are_the_end() {
         let failed_again = Attempted { lapses, ..attempt(AGAIN, lapses + 1) };
         let concluded = conclude(&message(asked.clone()), &failed_again);
         assert!(matches!(concluded.verdict, Verdict::Aborted { .. }));
-        assert_eq!(line(&concluded).retried, 1);
+        assert_eq!(last(&concluded).retried, 1);
     }
     let last = Attempted { lapses: LAPSES_MAX, ..attempt(Came::Lapsed, LAPSES_MAX) };
     let after = written(&conclude(&message(asked), &last)).expect("written");

@@ -49,7 +49,7 @@ fn part(table: &str) -> &'static str {
         "cases" => "cases",
         "alerts" => "alerts",
         "webhook_events" => "webhooks",
-        "messages" | "message_log" => "queue",
+        "messages" | "message_log" | "last_attempts" => "queue",
         "mail_deliveries" => "mail",
         "reservations" => "reservations",
         "renders" => "renders",
