@@ -253,13 +253,13 @@ async fn a_message_in_hand_does_not_wait_for_all_that_was_claimed(db: TestDb) {
     for _ in 0..50 {
         published.push(node.publish(&sink.url("/old"), &[], "x").await);
     }
-    let one_by_one = LanePolicy { concurrency: 1, batch: 200, ..busy() };
+    let one_by_one = LanePolicy { concurrency: 1, batch: 1000, ..busy() };
     let running = node.engine("host:1:a", &one_by_one).start();
     sink.until_heard(1).await;
     let last = until("a place", async || {
         let id = node.publish(&sink.url("/new"), &[], "x").await;
         published.push(id);
-        node.effect_status(id).await.is_none().then_some(id)
+        node.message(id).await.held.map(|_| id)
     })
     .await;
     gate.open();
