@@ -55,7 +55,28 @@ const CHANGING: [Column; 12] = [
     ("last_retried", Kind::Int),
 ];
 
-static TABLE: Lazy = Lazy::new(|| Table::new("messages", &FIXED, &CHANGING).unique(Key::Message));
+/// What a message that goes straight to its destination has no use for, when it comes and when it is delivered.
+const SELDOM_INSERTED: [&str; 13] = [
+    "topic_name",
+    "queue_name",
+    "schedule_id",
+    "flow_key",
+    "labels",
+    "slot",
+    "dedup_key",
+    "dlq_id",
+    "ended_at",
+    "response",
+    "last_attempt_id",
+    "last_started_at",
+    "last_retried",
+];
+const SELDOM_CHANGED: [&str; 4] = ["dedup_key", "dlq_id", "held_by", "held_at"];
+
+static TABLE: Lazy = Lazy::new(|| {
+    let table = Table::new("messages", &FIXED, &CHANGING);
+    table.seldom(&SELDOM_INSERTED, &SELDOM_CHANGED).unique(Key::Message)
+});
 
 impl Kept for Message {
     fn table() -> &'static Table {

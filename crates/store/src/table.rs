@@ -49,12 +49,12 @@ pub(crate) struct Table {
     fixed: Vec<Column>,
     changing: Vec<Column>,
     insert_sqlite: String,
-    insert_pg: String,
+    insert_pg: Wide,
     /// The same for rows that no other keeps out.
     insert_alone_sqlite: String,
-    insert_alone_pg: String,
+    insert_alone_pg: Wide,
     update_sqlite: String,
-    update_pg: String,
+    update_pg: Wide,
     /// What an insert loses to when a row of the same key is there already.
     unique: Option<Key>,
 }
@@ -67,44 +67,27 @@ impl Table {
     /// `changing` has a `version`, an update expects the version before its own.
     pub fn new(name: &'static str, fixed: &[Column], changing: &[Column]) -> Self {
         let all: Vec<Column> = fixed.iter().chain(changing).copied().collect();
-        let changed: Vec<Column> = fixed[..1].iter().chain(changing).copied().collect();
         let key = fixed[0].0;
         let marks: Vec<String> = (1..=all.len()).map(|i| format!("?{i}")).collect();
-        let selected: Vec<String> = all.iter().map(|(name, kind)| cast(name, *kind)).collect();
         // The key is the first parameter of an update.
         let set_sqlite: Vec<String> =
             changing.iter().zip(2..).map(|((name, _), i)| format!("{name} = ?{i}")).collect();
-        let set_pg: Vec<String> = changing
-            .iter()
-            .map(|(name, kind)| format!("{name} = t.{}", cast(name, *kind)))
-            .collect();
         let version = changing.iter().position(|(name, _)| *name == "version");
         let fence_sqlite = version.map(|i| format!(" and version = ?{} - 1", i + 2));
-        let fence_pg = version.map_or("", |_| " and o.version = t.version - 1");
         let insert_sqlite =
             format!("insert into {name} ({}) values ({})", names(&all), marks.join(", "));
-        let insert_pg = format!(
-            "insert into {name} ({}) select {} from {}",
-            names(&all),
-            selected.join(", "),
-            unnest(&all),
-        );
         Self {
             name,
             insert_alone_sqlite: insert_sqlite.clone(),
             insert_sqlite,
-            insert_alone_pg: insert_pg.clone(),
-            insert_pg,
+            insert_alone_pg: Wide::insert(name, &all, &[]),
+            insert_pg: Wide::insert(name, &all, &[]),
             update_sqlite: format!(
                 "update {name} set {} where {key} = ?1{}",
                 set_sqlite.join(", "),
                 fence_sqlite.unwrap_or_default(),
             ),
-            update_pg: format!(
-                "update {name} o set {} from {} where o.{key} = t.{key}{fence_pg} returning o.{key}",
-                set_pg.join(", "),
-                unnest(&changed),
-            ),
+            update_pg: Wide::update(name, key, changing, &[]),
             fixed: fixed.to_vec(),
             changing: changing.to_vec(),
             unique: None,
@@ -114,9 +97,19 @@ impl Table {
     /// An insert that finds one of its unique keys taken writes nothing and says so.
     pub fn unique(mut self, key: Key) -> Self {
         self.insert_sqlite.push_str(" on conflict do nothing");
-        self.insert_pg.push_str(" on conflict do nothing returning ");
-        self.insert_pg.push_str(self.fixed[0].0);
+        let id = self.fixed[0].0;
+        self.insert_pg.end_with(&format!(" on conflict do nothing returning {id}"));
         self.unique = Some(key);
+        self
+    }
+
+    /// Columns that most rows leave empty: when they are inserted, and when they change. They must not have defaults.
+    pub fn seldom(mut self, inserted: &[&str], changed: &[&str]) -> Self {
+        debug_assert!(self.unique.is_none(), "what is seldom is said before what is unique");
+        let all: Vec<Column> = self.fixed.iter().chain(&self.changing).copied().collect();
+        self.insert_pg = Wide::insert(self.name, &all, inserted);
+        self.insert_alone_pg = Wide::insert(self.name, &all, inserted);
+        self.update_pg = Wide::update(self.name, self.fixed[0].0, &self.changing, changed);
         self
     }
 
@@ -148,21 +141,81 @@ fn unnest(columns: &[Column]) -> String {
     format!("unnest({}) as t ({})", arrays.join(", "), names(columns))
 }
 
-/// Rows turned into columns.
-fn arrays<'a, 'c>(
-    columns: impl Iterator<Item = &'c Column>,
-    rows: impl ExactSizeIterator<Item = Vec<Cell<'a>>>,
-) -> Params<'a> {
-    let kinds: Vec<Kind> = columns.map(|(_, kind)| *kind).collect();
-    let mut values: Vec<Vec<Cell<'_>>> =
-        kinds.iter().map(|_| Vec::with_capacity(rows.len())).collect();
-    for row in rows {
-        debug_assert_eq!(row.len(), kinds.len());
-        for (column, value) in values.iter_mut().zip(row) {
-            column.push(value);
-        }
+/// A statement of PostgreSQL over many rows.
+///
+/// Each array costs something, for the statement and for every row, also if there is nothing in it. So there is a second text
+/// for rows that have nothing in the columns that are seldom used. No more than that: every text is a statement that each
+/// connection keeps.
+struct Wide {
+    columns: Vec<Column>,
+    seldom: Vec<bool>,
+    whole: String,
+    /// Without the seldom ones.
+    narrow: String,
+}
+
+impl Wide {
+    fn new(columns: Vec<Column>, seldom: &[&str], text: impl Fn(&[Column]) -> String) -> Self {
+        debug_assert!(seldom.iter().all(|name| columns.iter().any(|(known, _)| known == name)));
+        let seldom: Vec<bool> = columns.iter().map(|(name, _)| seldom.contains(name)).collect();
+        let often = columns.iter().zip(&seldom).filter(|(_, seldom)| !**seldom);
+        let often: Vec<Column> = often.map(|(column, _)| *column).collect();
+        Self { whole: text(&columns), narrow: text(&often), columns, seldom }
     }
-    kinds.into_iter().zip(values).map(|(kind, values)| array(kind, values)).collect()
+
+    fn insert(table: &str, columns: &[Column], seldom: &[&str]) -> Self {
+        Self::new(columns.to_vec(), seldom, |columns| {
+            let selected = columns.iter().map(|(name, kind)| cast(name, *kind));
+            let selected = selected.collect::<Vec<_>>().join(", ");
+            format!(
+                "insert into {table} ({}) select {selected} from {}",
+                names(columns),
+                unnest(columns)
+            )
+        })
+    }
+
+    fn update(table: &str, key: &'static str, changing: &[Column], seldom: &[&str]) -> Self {
+        let columns: Vec<Column> = [(key, Kind::Uuid)].iter().chain(changing).copied().collect();
+        let is_versioned = changing.iter().any(|(name, _)| *name == "version");
+        let fence = if is_versioned { " and o.version = t.version - 1" } else { "" };
+        Self::new(columns, seldom, |columns| {
+            let set = changing.iter().map(|column @ (name, kind)| {
+                let is_sent = columns.contains(column);
+                let value = is_sent.then(|| format!("t.{}", cast(name, *kind)));
+                format!("{name} = {}", value.as_deref().unwrap_or("null"))
+            });
+            format!(
+                "update {table} o set {} from {} where o.{key} = t.{key}{fence} returning o.{key}",
+                set.collect::<Vec<_>>().join(", "),
+                unnest(columns)
+            )
+        })
+    }
+
+    fn end_with(&mut self, more: &str) {
+        self.whole.push_str(more);
+        self.narrow.push_str(more);
+    }
+
+    /// The text for these rows, and the rows turned into columns.
+    fn over<'a>(&self, rows: impl ExactSizeIterator<Item = Vec<Cell<'a>>>) -> (&str, Params<'a>) {
+        let mut values: Vec<Vec<Cell<'_>>> =
+            self.columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
+        for row in rows {
+            debug_assert_eq!(row.len(), self.columns.len());
+            for (column, value) in values.iter_mut().zip(row) {
+                column.push(value);
+            }
+        }
+        let is_empty =
+            |values: &Vec<Cell<'_>>| values.iter().all(|cell| matches!(cell, Cell::Null));
+        let is_narrow = values.iter().zip(&self.seldom).all(|(of, seldom)| !seldom || is_empty(of));
+        let columns = self.columns.iter().zip(&self.seldom).zip(values);
+        let named = columns.filter(|((_, seldom), _)| !(is_narrow && **seldom));
+        let params = named.map(|(((_, kind), _), values)| array(*kind, values)).collect();
+        (if is_narrow { &self.narrow } else { &self.whole }, params)
+    }
 }
 
 /// A noun that is kept as one row, written whole.
@@ -220,14 +273,15 @@ fn owners<T: Kept>(rows: &[(Owner, &T)]) -> Vec<(Owner, Uuid)> {
 pub(crate) fn insert_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
     let (table, owners) = (T::table(), owners(rows));
     let key = table.fixed[0].0;
-    let columns = table.fixed.iter().chain(&table.changing);
     let taken = table.unique.filter(|_| rows.iter().any(|(_, row)| row.may_be_kept_out()));
     // What nobody keeps out was refused, in whatever company it came.
     let alone = rows.iter().filter(|(_, row)| taken.is_some() && !row.may_be_kept_out());
     let alone: Vec<Uuid> = alone.map(|(_, row)| row.id()).collect();
+    let statement = if taken.is_some() { &table.insert_pg } else { &table.insert_alone_pg };
+    let (sql, params) = statement.over(rows.iter().map(|(_, row)| whole(*row)));
     Step {
-        sql: if taken.is_some() { &table.insert_pg } else { &table.insert_alone_pg },
-        params: arrays(columns, rows.iter().map(|(_, row)| whole(*row))),
+        sql,
+        params,
         judge: Box::new(move |found| match taken {
             None => Vec::new(),
             Some(taken) => {
@@ -247,10 +301,10 @@ pub(crate) fn insert_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
 pub(crate) fn update_pg<'a, T: Kept>(rows: &[(Owner, &'a T)]) -> Step<'a> {
     let (table, owners) = (T::table(), owners(rows));
     let key = table.fixed[0].0;
-    let columns = table.fixed[..1].iter().chain(&table.changing);
+    let (sql, params) = table.update_pg.over(rows.iter().map(|(_, row)| changed(*row)));
     Step {
-        sql: &table.update_pg,
-        params: arrays(columns, rows.iter().map(|(_, row)| changed(*row))),
+        sql,
+        params,
         judge: Box::new(move |found| {
             let lost = |id: &Uuid| table.outdated(*id);
             missing(owners.into_iter(), found, |row| row.get(key), lost)

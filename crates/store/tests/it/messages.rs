@@ -1,7 +1,9 @@
 //! `messages` and `message_log`: what is kept, who may change it, and what happens to the effects of messages.
 
 use tashika_domain::changes::{Release, Reschedule, Withdraw};
-use tashika_domain::message::{Message, PARKED, State, accept, bury, cancel, release_key};
+use tashika_domain::message::{
+    Draft, Held, Message, PARKED, State, accept, bury, cancel, release_key,
+};
 use tashika_domain::{EffectId, Lane, Status, Timestamp, Write};
 use tashika_store::{Key, MessageFilter, Store};
 use uuid::Uuid;
@@ -12,6 +14,7 @@ use crate::support::*;
 on_both!(
     a_message_reads_back,
     a_message_reads_back_as_it_ended,
+    messages_alike_and_unlike_are_written_together,
     a_line_of_the_log_reads_back,
     a_version_of_a_message_is_written_once,
     a_state_and_its_columns_belong_together,
@@ -34,11 +37,7 @@ async fn a_message_reads_back(db: Db) {
     let full = draft(1, asked());
     let full = accepted(
         &store,
-        tashika_domain::message::Draft {
-            not_before: Some(at(60)),
-            dedup_key: Some("id:確".into()),
-            ..full
-        },
+        Draft { not_before: Some(at(60)), dedup_key: Some("id:確".into()), ..full },
     )
     .await;
     assert_eq!(read(&store, full.id).await, full);
@@ -73,6 +72,50 @@ async fn a_message_reads_back_as_it_ended(db: Db) {
     let counts = store.message_counts().await.unwrap();
     assert_eq!(counts.len(), State::ALL.len());
     assert!(counts.iter().all(|count| count.count == 1));
+}
+
+/// A message with nothing but an address, in somebody's hands, and one with all there is.
+fn bare_and_full(number: u64) -> [Message; 2] {
+    let (bare, _) = plain(number);
+    let held = Some(Held { by: "host:1:a".into(), at: at(1) });
+    let (full, _) =
+        accept(Draft { dedup_key: Some(format!("id:{number}")), ..draft(number + 1, asked()) });
+    [Message { held, traceparent: None, ..bare }, full]
+}
+
+/// Those of one transaction are one statement on PostgreSQL, which knows a shorter one for the bare ones.
+async fn messages_alike_and_unlike_are_written_together(db: Db) {
+    let store = db.open().await;
+    let [[one, two], [three, four]] = [bare_and_full(1), bare_and_full(3)];
+    let [[five, six], [seven, eight]] = [bare_and_full(5), bare_and_full(7)];
+    for together in [[&one, &three], [&two, &four], [&five, &six], [&eight, &seven]] {
+        let inserts = together.map(|message| Write::MessageInsert(Box::new(message.clone())));
+        done(&store, inserts).await;
+        for message in together {
+            assert_eq!(read(&store, message.id).await, *message);
+        }
+    }
+    let delivered = |message: &Message, number| Message {
+        held: None,
+        dedup_key: None,
+        ..tried(message, State::Delivered, number)
+    };
+    let failed = |message: &Message, number: u64| Message {
+        dlq_id: Some(format!("1-{number}")),
+        ..tried(message, State::Failed, number)
+    };
+    for together in [
+        [delivered(&one, 11), delivered(&two, 12)],
+        [failed(&three, 13), failed(&four, 14)],
+        [delivered(&five, 15), failed(&six, 16)],
+        [failed(&eight, 18), delivered(&seven, 17)],
+    ] {
+        let updates = together.clone().map(|message| Write::MessageUpdate(Box::new(message)));
+        done(&store, updates).await;
+        for message in &together {
+            assert_eq!(read(&store, message.id).await, *message);
+        }
+    }
 }
 
 async fn a_line_of_the_log_reads_back(db: Db) {
