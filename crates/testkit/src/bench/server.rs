@@ -20,6 +20,7 @@ pub(crate) async fn start(
 ) -> anyhow::Result<(Child, Duration)> {
     // Once before, so that the schema is there: a start is not an installation.
     drop(world.store().await?);
+    anyhow::ensure!(!healthy().await, "another server listens on port {PORT}");
     let began = Instant::now();
     let server = Command::new(std::env::current_exe()?)
         .args(args)
