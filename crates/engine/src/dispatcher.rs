@@ -189,7 +189,7 @@ impl Dispatcher {
         }
     }
 
-    /// Nobody is born into our hands while others wait in the store.
+    /// Few are born into our hands while others wait in the store.
     fn tell_hand(&self) {
         if let Some((lane, hand)) = &self.engine.hand {
             hand.set_behind(self.lanes.get(lane).is_none_or(|state| state.hungry));
