@@ -115,7 +115,7 @@ impl Dispatcher {
             let valve = engine.valves.get(lane).cloned();
             (lane.clone(), LaneState::new(policy.clone(), valve))
         });
-        let births = engine.hand.as_ref().map(|(_, hand)| hand.open(&engine.settings.worker));
+        let births = engine.hand.as_ref().map(|hand| hand.open(&engine.settings.worker));
         Self {
             births,
             wakeups: engine.store.wakeups(),
@@ -134,7 +134,6 @@ impl Dispatcher {
         while !stop.is_cancelled() {
             self.look_around();
             self.claim_all().await;
-            self.tell_hand();
             let pause = self.start_ready();
             let now = self.engine.clock.now();
             if self.lanes.values().any(|lane| lane.wants_more(now)) {
@@ -186,13 +185,6 @@ impl Dispatcher {
         if let Some(state) = self.lanes.get_mut(&effect.lane) {
             let clearance = Some(Clearance::Send);
             state.born.push_back(Waiting { effect, clearance, place: Some(place) });
-        }
-    }
-
-    /// Few are born into our hands while others wait in the store.
-    fn tell_hand(&self) {
-        if let Some((lane, hand)) = &self.engine.hand {
-            hand.set_behind(self.lanes.get(lane).is_none_or(|state| state.hungry));
         }
     }
 
@@ -302,7 +294,7 @@ impl Dispatcher {
 
     /// What was claimed and not started goes back untouched.
     async fn give_back(&mut self) {
-        if let Some((_, hand)) = &self.engine.hand {
+        if let Some(hand) = &self.engine.hand {
             hand.close();
         }
         while let Some(born) = next_birth(self.births.as_mut()).await {

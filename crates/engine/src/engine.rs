@@ -117,8 +117,8 @@ pub struct Engine {
     pub(crate) pulse: Pulse,
     /// Where messages wait, if this process has anything to do with messages.
     gates: Option<Arc<Gates>>,
-    /// Where effects of a lane are born in our hands, to be started by the dispatcher.
-    pub(crate) hand: Option<(Lane, Arc<Hand>)>,
+    /// Where effects are born in our hands, to be started by the dispatcher.
+    pub(crate) hand: Option<Arc<Hand>>,
     /// What this process has counted.
     pub(crate) meter: Arc<Meter>,
     /// Lanes that may be closed for a while.
@@ -199,10 +199,10 @@ impl Engine {
         self
     }
 
-    /// Takes effects of a lane from whoever writes them, without a claim.
+    /// Takes effects from whoever writes them, without a claim.
     #[must_use]
-    pub fn hand(mut self, lane: Lane, hand: Arc<Hand>) -> Self {
-        self.hand = Some((lane, hand));
+    pub fn hand(mut self, hand: Arc<Hand>) -> Self {
+        self.hand = Some(hand);
         self
     }
 

@@ -1,9 +1,8 @@
 //! Effects that are born in the hands of this process: committed as its own, and started without a claim.
 //!
 //! Whoever is about to write an effect that is due at once asks for a place first. There is one while
-//! this process works and has few such effects. While it knows of effects that wait in the store there are
-//! fewer: who has come earlier goes first, as a rule, but a hundred thousand that can only be put off again
-//! must not keep everybody waiting.
+//! this process works and has few such effects. Others may wait in the store: the dispatcher starts them and
+//! those in hand in turns.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,18 +12,14 @@ use tokio::sync::mpsc;
 /// Effects in hand, at most, that nobody has claimed. Should the process die, they wait until their
 /// leases have run out, so there must not be too many.
 const PLACES: usize = 2048;
-/// The same while others wait in the store. The dispatcher starts them in turns with those.
-const PLACES_BESIDE: usize = 64;
 
-/// The hands of one process, for the effects of one lane. Closed until an engine opens them.
+/// The hands of one process. Closed until an engine opens them.
 #[derive(Debug, Default)]
 pub struct Hand(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     open: Option<Open>,
-    /// Effects wait in the store.
-    behind: bool,
     taken: usize,
 }
 
@@ -73,8 +68,7 @@ impl Hand {
     /// A place for an effect that is due at once, if there is one.
     pub fn reserve(self: &Arc<Self>) -> Option<Place> {
         let mut state = self.lock();
-        let places = if state.behind { PLACES_BESIDE } else { PLACES };
-        if state.taken >= places {
+        if state.taken >= PLACES {
             return None;
         }
         let worker = Arc::clone(&state.open.as_ref()?.worker);
@@ -92,11 +86,6 @@ impl Hand {
 
     pub(crate) fn close(&self) {
         self.lock().open = None;
-    }
-
-    /// Whether effects are known to wait in the store.
-    pub(crate) fn set_behind(&self, behind: bool) {
-        self.lock().behind = behind;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,15 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_place_before_somebody_works_and_there_are_few_while_others_wait() {
+    fn there_is_no_place_before_somebody_works() {
         let hand = Arc::<Hand>::default();
         assert!(hand.reserve().is_none());
         let _births = hand.open("host:1:a");
-        hand.set_behind(true);
-        let places: Vec<Place> = std::iter::from_fn(|| hand.reserve()).collect();
-        assert_eq!((places.len(), places[0].worker()), (PLACES_BESIDE, "host:1:a"));
-        hand.set_behind(false);
-        assert!(hand.reserve().is_some());
+        assert_eq!(hand.reserve().expect("a place").worker(), "host:1:a");
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl App {
             .effect(mail::deadline::KIND, DeadlineHandler(Arc::clone(&self.office)))
             .valve(Lane::MAIL, Arc::clone(&self.office.valve))
             .gates(Arc::clone(&self.gates))
-            .hand(Lane::DELIVERIES, Arc::clone(&self.hand));
+            .hand(Arc::clone(&self.hand));
         if let Some(interval) = config.payments.reconcile_interval {
             let handler =
                 ReconcileHandler::new(Arc::clone(&self.till), interval, config.payments.rules.keep);

@@ -280,7 +280,7 @@ impl Node {
             .effect(message::KIND, deliveries)
             .effect(schedule::KIND, ScheduleHandler(Arc::clone(&self.messages)))
             .gates(Arc::clone(&self.gates))
-            .hand(Lane::DELIVERIES, Arc::clone(&self.hand))
+            .hand(Arc::clone(&self.hand))
     }
 
     pub fn start(&self) -> Running {

@@ -162,7 +162,7 @@ fn engine(scene: &Arc<Scene>, birth: &Birth<'_>, node: &Node) -> Engine {
         .lane(Lane::TIMERS, timers)
         .effect(schedule::KIND, ScheduleHandler(Arc::clone(&node.messages)))
         .gates(Arc::clone(&node.gates))
-        .hand(Lane::DELIVERIES, Arc::clone(&node.hand));
+        .hand(Arc::clone(&node.hand));
     match scene.planted {
         Some(mistake) if planted::is_of_handler(mistake) => {
             engine.effect(KIND, planted::BadHandler { handler, mistake })
