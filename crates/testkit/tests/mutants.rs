@@ -80,7 +80,7 @@ fn caught_by(mutant: Mutant) -> Catcher {
         Mutant::FlowNotCounted => {
             Test("engine", "queue_flow::a_rate_holds_in_every_period::sqlite")
         }
-        Mutant::CancelOverwritten => Run(Messages, 7, 30, "cancelled is cancelled"),
+        Mutant::CancelOverwritten => Run(Messages, 1, 30, "cancelled is cancelled"),
         Mutant::CancelledIsSent => {
             Test("engine", "queue_once::a_claimed_message_that_was_cancelled_is_not_sent::sqlite")
         }
